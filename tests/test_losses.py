@@ -21,7 +21,6 @@ from regmixup.losses import (
     Focal,
     Loss,
     balanced_weight,
-    cross_entropy,
     image_losses,
     mixed_losses,
 )
@@ -62,18 +61,6 @@ def test_the_mixed_loss_equals_the_cross_entropy_of_the_explicit_soft_label(batc
         losses = mixed_losses(logits, y, y[partner], lam, loss)
         torch.testing.assert_close(losses, by_torch, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(losses, torch.from_numpy(by_hand), rtol=1e-12, atol=1e-12)
-
-
-def test_the_mixed_loss_is_the_weighted_sum_of_two_cross_entropies():
-    logits, y, partner = torch.randn(3, 5, generator=seeded()), torch.tensor([0, 4, 2]), torch.tensor([1, 2, 0])
-    own, other = (F.cross_entropy(logits, label, reduction="none") for label in (y, y[partner]))
-    losses = mixed_losses(logits, y, y[partner], torch.tensor(0.3, dtype=torch.float64))
-    torch.testing.assert_close(losses, 0.3 * own + 0.7 * other)
-
-
-def test_cross_entropy_of_equal_logits_is_the_logarithm_of_the_number_of_classes():
-    losses = cross_entropy(torch.zeros(3, 7), torch.tensor([0, 3, 6]))
-    torch.testing.assert_close(losses, torch.full((3,), math.log(7)))
 
 
 @pytest.mark.parametrize("loss", [None, CrossEntropy(WEIGHT), Focal()])
@@ -124,7 +111,7 @@ def test_the_mean_divides_by_n_where_torch_with_class_indices_divides_by_the_lab
 # ------------------------------------------------------------------------------------------------------- focal
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1, 2, 3.5])
+@pytest.mark.parametrize("gamma", [0.5, 2])
 def test_two_classes_give_the_sigmoid_form_of_torchvision(gamma):
     z, y = torch.linspace(-3, 3, 6), torch.tensor([0, 1, 1, 0, 1, 0])
     logits = torch.stack([torch.zeros(6), z], dim=1)
@@ -132,18 +119,12 @@ def test_two_classes_give_the_sigmoid_form_of_torchvision(gamma):
     torch.testing.assert_close(Focal(gamma)(logits, F.one_hot(y, 2).float()), expected)
 
 
-def test_equal_logits_give_log_k_times_the_weight_of_chance():
-    losses = Focal(2)(torch.zeros(3, 4), torch.eye(4)[:3])
-    torch.testing.assert_close(losses, torch.full((3,), (3 / 4) ** 2 * math.log(4)))
-
-
 def test_focal_with_gamma_zero_is_cross_entropy():
     logits, targets = case()
     torch.testing.assert_close(Focal(0)(logits, targets), CrossEntropy()(logits, targets))
 
 
-@pytest.mark.parametrize("gamma", [0, 0.3, 1, 2, 5])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("gamma", "dtype"), [(0.3, torch.float32), (2, torch.float64)])
 def test_focal_and_its_gradient_are_finite_for_certain_predictions(gamma, dtype):
     logits = torch.tensor([[900.0, 0, 0], [0, 900, 0], [20, 0, 0]], dtype=dtype, requires_grad=True)
     losses = Focal(gamma)(logits, torch.tensor([[1, 0, 0], [1, 0, 0], [0.5, 0.5, 0]], dtype=dtype))
@@ -154,7 +135,7 @@ def test_focal_and_its_gradient_are_finite_for_certain_predictions(gamma, dtype)
     assert logits.grad[0].abs().max() == 0
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1, 2, 3])
+@pytest.mark.parametrize("gamma", [0.5, 2])
 def test_the_gradient_of_focal_is_that_of_its_formula(gamma):
     logits, targets = case(size=3)
     assert torch.autograd.gradcheck(lambda z: Focal(gamma)(z, targets), logits.requires_grad_())
@@ -189,46 +170,13 @@ def test_binary_cross_entropy_of_mixed_targets_is_the_mixture_of_two():
     torch.testing.assert_close(losses, lam * own + (1 - lam) * other)
 
 
-def test_class_indices_are_one_yes_and_otherwise_no():
-    logits, y = case()[0], torch.tensor([0, 1, 2, 3, 0, 1])
-    by_index, one_hot = (image_losses(logits, label, BinaryCrossEntropy()) for label in (y, F.one_hot(y, 4).double()))
-    assert torch.equal(by_index, one_hot)
-
-
-def test_binary_cross_entropy_is_finite_for_certain_predictions():
-    logits = torch.tensor([[900.0, -900.0], [-900.0, 900.0]], requires_grad=True)
-    losses = BinaryCrossEntropy()(logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
-    losses.sum().backward()
-    assert losses.tolist() == [0, 900]
-    assert torch.isfinite(logits.grad).all()
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (
-            torch.full((6, 4), 1.5),
-            r"y must hold numbers in \[0, 1\] for BinaryCrossEntropy\(\), got values from 1.5 to 1.5",
-        ),
-        (
-            torch.full((6, 4), -1.0),
-            r"y must hold numbers in \[0, 1\] for BinaryCrossEntropy\(\), got values from -1 to -1",
-        ),
-        (torch.full((6, 4), math.nan), r"y must hold numbers in \[0, 1\] for BinaryCrossEntropy\(\), got"),
-        (torch.ones(6, 3), r"y must have one probability per class, 4, got shape \(6, 3\)"),
-    ],
-)
-def test_targets_that_are_no_answers_are_refused(y, message):
-    with pytest.raises(ValueError, match=message):
-        image_losses(case()[0], y, BinaryCrossEntropy())
-
-
 def test_rows_of_any_sum_are_for_a_multi_label_loss_alone():
     logits, several = case()[0], torch.ones(6, 4)
-    told = r"rows that sum to 1, got 1 .* from 4 to 4; for several classes .*BinaryCrossEntropy\(\)$"
-    for loss in (None, CrossEntropy(), Focal()):
-        with pytest.raises(ValueError, match=told):
-            image_losses(logits, several, loss)
+    with pytest.raises(ValueError, match=r"y must hold rows >= 0 that sum to 1 .* and sums from 4 to 4$"):
+        image_losses(logits, several, Focal())
+    for wrong in (1.5 * several, -several, math.nan * several):
+        with pytest.raises(ValueError, match=r"y must hold numbers in \[0, 1\], got values from"):
+            image_losses(logits, wrong, BinaryCrossEntropy())
 
     @dataclasses.dataclass(frozen=True)
     class Squared(Loss):
@@ -246,8 +194,7 @@ IGNORING = [CrossEntropy(ignore_index=-100), CrossEntropy(WEIGHT, 0.2, -100), Fo
 LABELS = torch.tensor([0, -100, 3, 2, -100, 1])
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+@pytest.mark.parametrize(("weight", "smoothing"), [(None, 0.2), (WEIGHT, 0.0), (WEIGHT, 0.2)])
 def test_an_ignored_image_has_torchs_loss_of_zero(weight, smoothing):
     logits, _ = case()
     loss = CrossEntropy(weight, smoothing, ignore_index=-100)
@@ -256,12 +203,6 @@ def test_an_ignored_image_has_torchs_loss_of_zero(weight, smoothing):
     losses = image_losses(logits, LABELS, loss)
     torch.testing.assert_close(losses, expected)
     assert (losses == 0).tolist() == [False, True, False, False, True, weight is not None and smoothing == 0]
-
-
-def test_the_mean_divides_by_all_images_where_torchs_divides_by_the_labelled_ones():
-    logits, _ = case()
-    ours = image_losses(logits, LABELS, CrossEntropy(ignore_index=-100)).mean()
-    torch.testing.assert_close(ours * 6 / 4, F.cross_entropy(logits, LABELS, ignore_index=-100))
 
 
 @pytest.mark.parametrize("loss", IGNORING, ids=repr)
@@ -293,24 +234,8 @@ def test_any_index_can_be_ignored_and_other_wrong_labels_are_not():
     void = torch.where(LABELS < 0, 255, LABELS)
     assert torch.equal(*(image_losses(logits, y, Focal(ignore_index=i)) for y, i in ((void, 255), (LABELS, -100))))
     assert image_losses(logits, torch.full((6,), -100), Focal(ignore_index=-100)).tolist() == [0] * 6
-    with pytest.raises(ValueError, match=r"y must hold labels in \[0, 4\), got values from -100 to 3$"):
+    with pytest.raises(ValueError, match=r"y must hold labels in \[0, 4\), got values from -100 to 3; .*ignore_index"):
         image_losses(logits, LABELS, CrossEntropy(ignore_index=-1))
-    with pytest.raises(ValueError, match=r"from -100 to 3; loss=rm.losses.CrossEntropy\(ignore_index=-100\) leaves"):
-        image_losses(logits, LABELS, torch.nn.CrossEntropyLoss(reduction="none"))
-
-
-@pytest.mark.parametrize("loss", IGNORING, ids=repr)
-def test_an_ignored_image_has_no_gradient(loss):
-    logits = case()[0].requires_grad_()
-    image_losses(logits, LABELS, loss).sum().backward()
-    assert (logits.grad.abs().amax(1) > 0).tolist() == (LABELS >= 0).tolist()
-
-
-@pytest.mark.parametrize("value", ["-100", 1.0, True])
-@pytest.mark.parametrize("cls", [CrossEntropy, Focal])
-def test_ignore_index_must_be_an_integer(cls, value):
-    with pytest.raises(ValueError, match=rf"^ignore_index must be None or an integer, such as -100, got {value!r}$"):
-        cls(ignore_index=value)
 
 
 def test_fingerprints_are_those_before_there_was_an_ignore_index():
@@ -345,21 +270,12 @@ def test_class_weights_of_any_sequence_are_kept_as_a_tuple_of_numbers(given):
     )
 
 
-@pytest.mark.parametrize("given", [torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.int])
-def test_labels_of_any_sequence_have_balanced_weights(given):
-    labels = torch.tensor([0, 0, 0, 1])
-    assert balanced_weight(given(labels)) == balanced_weight(labels)
-
-
 @pytest.mark.parametrize(
     ("labels", "num_classes", "message"),
     [
-        ([0, 2], None, r"an image of every class .* got the counts \[1, 0, 1\]"),
-        ([0, 1], 3, r"an image of every class .* got the counts \[1, 1, 0\]"),
-        ([0, 1, 2], 2, r"labels must lie in \[0, 2\).* got \[2\]$"),
-        ([0, 1, -100], None, r"labels must lie in \[0, K\), without ignored ones, got \[-100\]$"),
-        ([0.0, 1.0], None, r"labels must be class indices \(N,\), got torch.float32 \(2,\)$"),
-        ([[0], [1]], None, r"labels must be class indices \(N,\), got torch.int64 \(2, 1\)$"),
+        ([0, 1], 3, r"an image of each of 3 classes .* got the counts \[1, 1, 0\]"),
+        ([0, 1, 2], 2, r"an image of each of 2 classes and no other .* got the counts \[1, 1, 1\]$"),
+        ([0, 1, -100], None, r"labels must be class indices >= 0, without ignored ones, got -100$"),
     ],
 )
 def test_labels_without_balanced_weights_are_refused(labels, num_classes, message):
@@ -394,12 +310,7 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
     ("make", "message"),
     [
         (lambda: Focal(-1), "gamma must be a finite number >= 0, got -1"),
-        (lambda: Focal(math.nan), "gamma must be a finite number >= 0, got nan"),
         (lambda: CrossEntropy(smoothing=1), "smoothing must be a finite number >= 0 and < 1, got 1"),
-        (lambda: CrossEntropy(2.0), "weight must be a sequence of one number per class, got 2.0"),
-        (lambda: CrossEntropy("12"), "weight must be a sequence of one number per class, got '12'"),
-        (lambda: CrossEntropy([]), r"weight must be a sequence of one number per class, got \[\]"),
-        (lambda: CrossEntropy([[1.0, 2.0]]), r"weight must be a finite number >= 0, got \[1.0, 2.0\]"),
         (lambda: CrossEntropy((1.0, -2.0)), "weight must be a finite number >= 0, got -2.0"),
         (lambda: CrossEntropy((1.0, 2.0))(*case()), "weight must hold one number per class, 4, got 2"),
     ],
@@ -407,12 +318,6 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
 def test_values_that_mean_nothing_are_refused(make, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         make()
-
-
-def test_the_public_names():
-    assert (rm.losses.CrossEntropy, rm.losses.Focal) == (CrossEntropy, Focal)
-    assert rm.losses.BinaryCrossEntropy is BinaryCrossEntropy
-    assert set(rm.losses.__all__) >= {"BinaryCrossEntropy", "CrossEntropy", "Focal"}
 
 
 @pytest.mark.parametrize("loss", [CrossEntropy(WEIGHT, 0.1), Focal(1.5), BinaryCrossEntropy()], ids=repr)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from regmixup import methods, posthoc
-from regmixup.methods import METHODS, Spec
+from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
 from regmixup.networks.constraints import SpectralNorm, StableRank
 from regmixup.networks.gp_head import GPHead
@@ -57,11 +57,7 @@ EXPECTED = {
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 
 
-def test_every_method_is_expected():
-    assert set(EXPECTED) == set(METHODS)
-
-
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_the_digits_recipe_with_its_own_parts(name):
     plain = configure("digits", "dnn")
     assert configure("digits", name) == dataclasses.replace(plain, **EXPECTED[name])
@@ -158,8 +154,6 @@ def test_any_combination_is_one_line():
     ("changes", "message"),
     [
         ({"head": "liner"}, "unknown head 'liner': did you mean 'linear'"),
-        ({"head": 3}, "head must be a name .* or a Head, got 3"),
-        ({"constraint": "spectral"}, "unknown constraint 'spectral': did you mean 'spectral_norm'"),
         ({"members": 0}, "members must be an integer >= 1, got 0"),
         ({"objective": DUQ()}, r"head must be 'rbf' for DUQ\(.*\), got 'linear'"),
     ],
@@ -167,21 +161,6 @@ def test_any_combination_is_one_line():
 def test_wrong_parts_are_explained(changes, message):
     with pytest.raises(ValueError, match=message):
         configure("digits", "dnn", **changes)
-
-
-def test_names_are_unique_and_lead_to_their_methods():
-    listed = [method.name for method in methods._METHODS]
-    assert len(set(listed)) == len(listed) == len(METHODS)
-    assert all(methods.get(name).name == name for name in listed)
-
-
-def test_different_methods_differ():
-    built = [(configure("digits", name), repr(method.posthoc)) for name, method in METHODS.items()]
-    assert len(set(built)) == len(built)
-
-
-def test_a_laplace_approximation_shares_its_network_with_plain_training():
-    assert configure("digits", "kfac-llla") == configure("digits", "dnn")
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -208,11 +187,6 @@ def test_the_papers_scores():
 def test_an_unknown_method_comes_with_the_nearest():
     with pytest.raises(ValueError, match=r"unknown method 'regmixpu': did you mean 'regmixup'.*--plugin$"):
         methods.get("regmixpu")
-
-
-def test_a_field_that_no_objective_has_is_refused():
-    with pytest.raises((TypeError, ValueError), match="alhpa"):
-        objective_of(Spec("mixup", {"alhpa": 1}))
 
 
 def test_listing_methods_and_recipes_imports_no_torch():

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from regmixup import data, networks, recipes
+from regmixup import networks, recipes
 from regmixup.data.catalogue import find
 from regmixup.recipes import RECIPES, Recipe
 
@@ -16,19 +16,10 @@ def recipe(**fields):
 
 
 class TestCosine:
-    def test_start_middle_and_end(self):
-        schedule = recipe(schedule="cosine").lr_at
-        assert schedule(0) == 0.4
-        assert schedule(5) == pytest.approx(0.2)
-        assert schedule(10) == pytest.approx(0.0, abs=1e-15)
-
     def test_it_follows_the_formula_and_only_falls(self):
         values = [recipe().lr_at(j / 7) for j in range(71)]
         assert values == pytest.approx([0.2 * (1 + math.cos(math.pi * j / 70)) for j in range(71)])
         assert all(late < early for early, late in pairwise(values))
-
-    def test_it_stays_at_zero_after_the_end(self):
-        assert recipe().lr_at(25) == pytest.approx(0.0, abs=1e-15)
 
 
 class TestStep:
@@ -63,9 +54,6 @@ class TestWarmUp:
     def test_the_rate_grows_linearly_from_zero(self):
         schedule = recipe(schedule="step", milestones=(8,), warmup_epochs=2).lr_at
         assert [schedule(t) for t in (0, 0.5, 1, 2, 3)] == pytest.approx([0, 0.1, 0.2, 0.4, 0.4])
-
-    def test_it_may_last_to_the_end(self):
-        assert recipe(schedule="step", milestones=(20,), warmup_epochs=10).lr_at(10) == 0.4
 
     def test_the_cosine_takes_over_where_it_is_by_then(self):
         warm, cold = recipe(warmup_epochs=4, warmup_lr=0.2).lr_at, recipe().lr_at
@@ -126,28 +114,21 @@ def test_the_other_recipes_rates_keep_their_bits(name, changes):
     ("fields", "message"),
     [
         ({"epochs": 0}, "epochs must be an integer >= 1, got 0"),
-        ({"epochs": 2.5}, "epochs must be an integer >= 1, got 2.5"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"crop_padding": -1}, "crop_padding must be an integer >= 0, got -1"),
+        ({"magnitude": 31}, "magnitude must be an integer <= 30, got 31"),
+        ({"shards": 0}, "shards must be an integer >= 1, got 0"),
         ({"lr": 0}, "lr must be a finite number > 0, got 0"),
-        ({"lr": math.nan}, "lr must be a finite number > 0, got nan"),
         ({"lr_decay": -1}, "lr_decay must be a finite number >= 0, got -1"),
-        ({"warmup_epochs": -1}, "warmup_epochs must be a finite number >= 0, got -1"),
-        ({"warmup_lr": -0.1}, "warmup_lr must be a finite number >= 0 and <= 0.4, got -0.1"),
+        ({"crop_area": 0}, "crop_area must be a finite number > 0 and <= 1, got 0"),
+        ({"random_erasing": 2}, "random_erasing must be a finite number >= 0 and <= 1, got 2"),
+        ({"transform": "mine", "random_erasing": 0.1}, "random_erasing must be 0 beside transform 'mine'"),
         ({"min_lr": 0.5}, "min_lr must be a finite number >= 0 and <= 0.4, got 0.5"),
-        ({"cooldown_epochs": -1}, "cooldown_epochs must be an integer >= 0, got -1"),
-        ({"cooldown_epochs": 0.5}, "cooldown_epochs must be an integer >= 0, got 0.5"),
-        ({"interpolation": "bicubic"}, "unknown interpolation 'bicubic': .*Available: bilinear, random"),
         ({"warmup_epochs": 11}, "warmup_epochs must be at most epochs, got 11 and 10"),
-        ({"momentum": -0.1}, "momentum must be a finite number >= 0 and < 1, got -0.1"),
         ({"momentum": 1.0}, "momentum must be a finite number >= 0 and < 1, got 1.0"),
         ({"milestones": (0, 3)}, "each of milestones must be an integer >= 1, got 0"),
-        ({"milestones": (2.5,)}, "each of milestones must be an integer >= 1, got 2.5"),
-        ({"milestones": (6, 3)}, r"milestones must increase, got \(6, 3\)"),
         ({"milestones": (3, 3)}, r"milestones must increase, got \(3, 3\)"),
-        ({"weight_decay": math.inf}, "weight_decay must be a finite number >= 0, got inf"),
         ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
-        ({"precision": "float64"}, "unknown precision 'float64': .*Available: auto, bfloat16, float32"),
         ({"mean": (0.5,)}, r"mean and std must have one value per channel, std > 0, got \(0.5,\)"),
         ({"mean": (0.5,), "std": (0.0,)}, r"std > 0, got \(0.5,\) and \(0.0,\)"),
     ],
@@ -184,10 +165,3 @@ def test_the_resnet_18_recipes_are_those_of_openood_and_sure(family, epochs):
     assert (found.crop_padding, found.flip, found.precision, found.warmup_epochs) == (4, True, "auto", 0)
     half = (0.1 + 1e-6) / 2
     assert [found.lr_at(t) for t in (0, epochs / 2, epochs)] == pytest.approx([0.1, half, 1e-6])
-
-
-def test_the_digits_recipe_normalises_by_the_train_set():
-    images = data.load("digits/train").images.double() / 255
-    found = recipes.get("digits")
-    assert found.mean == pytest.approx((images.mean().item(),), abs=5e-3)
-    assert found.std == pytest.approx((images.std().item(),), abs=5e-3)

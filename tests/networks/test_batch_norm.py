@@ -32,7 +32,7 @@ def as_if_compiled(monkeypatch):
     monkeypatch.setattr(layers, "_pays", lambda x: True)
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 6, 1, 1), (1, 2, 9, 4)])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 6, 1, 1)])
 def test_values_statistics_and_gradients_are_those_of_torch(as_if_compiled, shape):
     x, dy = images(*shape).double(), torch.randn(shape, generator=torch.Generator().manual_seed(2)).double()
     found = {}
@@ -62,7 +62,7 @@ def test_the_backward_pass_is_the_derivative():
     assert torch.autograd.gradcheck(lambda *args: normalise(*args, 1e-5)[0], (x, weight, bias))
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.0, 10.0, 100.0, 1000.0])
+@pytest.mark.parametrize("ratio", [0.0, 10.0, 1000.0])
 def test_the_variance_of_bfloat16_numbers_is_lost_to_their_own_rounding_first(ratio):
     exact = ratio + torch.randn(64, 4, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rounded = exact.bfloat16()
@@ -109,7 +109,8 @@ def test_outside_a_compiled_step_they_are_torchs_own():
 
 @pytest.mark.parametrize("network", ["wrn28-10", "resnet50", "densenet121", "pyramidnet200"])
 def test_the_networks_of_the_paper_use_them(network):
-    kinds = {type(module) for module in networks.build(network, num_classes=2).modules()}
+    with torch.device("meta"):
+        kinds = {type(module) for module in networks.build(network, num_classes=2).modules()}
     assert {BatchNorm2d, ReLU} <= kinds
     assert not {nn.BatchNorm2d, nn.ReLU} & kinds
 

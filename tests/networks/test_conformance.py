@@ -2,30 +2,22 @@
 
 import copy
 import functools
-import math
 
 import pytest
 import torch
 from torch import nn
 
-from regmixup.networks import HEADS, NETWORKS, build
+from regmixup.networks import NETWORKS, build
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 PARAMETERS = {
     ("small", 10): 24_346,
-    ("small", 100): 30_196,
-    ("resnet18", 10): 11_173_962,
     ("resnet18", 100): 11_220_132,
     ("resnet50", 10): 23_520_842,
-    ("resnet50", 100): 23_705_252,
-    ("wrn28-10", 10): 36_479_194,
     ("wrn28-10", 100): 36_536_884,
     ("wrn28-10-sngp", 10): 36_479_194,
-    ("wrn28-10-sngp", 100): 36_536_884,
     ("densenet121", 10): 6_956_298,
-    ("densenet121", 100): 7_048_548,
     ("pyramidnet200", 10): 26_752_702,
-    ("pyramidnet200", 100): 26_844_952,
     ("timm/resnet50", 1000): 25_557_032,
 }
 DIMENSIONS = {
@@ -94,26 +86,16 @@ def dropouts(model):
 
 
 @each_network
-def test_forward_is_head_of_features(network):
+def test_forward_is_head_of_features(name, network):
     x = images()
     features = network.features(x)
     assert features.shape == (2, network.feature_dim)
+    assert network.feature_dim == DIMENSIONS[name]
     logits = network(x)
+    assert not torch.allclose(logits[0], logits[1])
     assert logits.shape == (2, 10)
     assert torch.equal(logits, network.head(features))
     assert network.head.weight.shape == (10, network.feature_dim)
-
-
-@each_network
-def test_feature_dimension_is_the_documented_one(name, network):
-    assert network.feature_dim == DIMENSIONS[name]
-    assert f"{DIMENSIONS[name]}-d features" in NETWORKS[name].description
-
-
-@each_network
-def test_different_images_give_different_logits(name):
-    logits = _logits(name)
-    assert not torch.allclose(logits[0], logits[1])
 
 
 @pytest.mark.parametrize(("name", "num_classes"), PARAMETERS)
@@ -159,9 +141,8 @@ def test_a_batch_of_one_equals_its_row_in_a_larger_batch(name, network):
 
 
 @each_network
-@pytest.mark.parametrize("size", [5, 9])
-def test_odd_image_sizes_work(network, size):
-    logits = network(images(size))
+def test_odd_image_sizes_work(network):
+    logits = network(images(5))
     assert logits.shape == (2, 10)
     assert torch.isfinite(logits).all()
 
@@ -173,13 +154,6 @@ def test_uint8_images_equal_floats_divided_by_255(network):
 
 
 @two_networks
-def test_uint8_images_are_scaled_without_normalisation_too(trainable):
-    trainable.normalize = None
-    pixels = (255 * images()).round().to(torch.uint8)
-    assert torch.equal(trainable(pixels), trainable(pixels.float() / 255))
-
-
-@two_networks
 def test_normalising_inside_equals_normalising_outside(trainable):
     x = images()
     outside = (x - torch.tensor(MEAN).reshape(1, 3, 1, 1)) / torch.tensor(STD).reshape(1, 3, 1, 1)
@@ -187,13 +161,6 @@ def test_normalising_inside_equals_normalising_outside(trainable):
     trainable.normalize = None
     torch.testing.assert_close(trainable(outside), inside)
     assert not torch.allclose(trainable(x), inside)
-
-
-@two_networks
-def test_inputs_are_not_changed(trainable):
-    x = images()
-    trainable.train()(x)
-    assert torch.equal(x, images())
 
 
 @each_network
@@ -212,12 +179,6 @@ def test_float64_works_and_agrees_with_float32(name, own_network):
 
 
 @each_network
-def test_channels_last_gives_the_same_logits(name, own_network):
-    last = own_network.to(memory_format=torch.channels_last)(images().to(memory_format=torch.channels_last))
-    torch.testing.assert_close(last, _logits(name), rtol=1e-4, atol=1e-5)
-
-
-@each_network
 def test_one_channel_images(name):
     with torch.device("meta"):
         model = build(name, num_classes=4, in_channels=1, normalize=((0.5,), (0.25,)))
@@ -230,18 +191,11 @@ def test_one_channel_images(name):
 
 
 @each_network
-def test_the_networks_own_dropout_rate_is_the_default(name):
-    rates = {module.p for module in dropouts(_built(name))}
-    assert rates == {NETWORKS[name].dropout}
-    assert NETWORKS[name].dropout == (0.1 if name.startswith("wrn28-10") else 0.0)
-
-
-@each_network
-@pytest.mark.parametrize("rate", [0, 0.3])
-def test_a_given_dropout_rate_replaces_it(name, rate):
+def test_the_networks_own_dropout_rate_is_the_default_and_a_given_one_replaces_it(name):
+    assert {module.p for module in dropouts(_built(name))} == {0.1 if name.startswith("wrn28-10") else 0.0}
     with torch.device("meta"):
-        model = build(name, num_classes=10, dropout=rate)
-    assert {module.p for module in dropouts(model)} == {rate}
+        model = build(name, num_classes=10, dropout=0.3)
+    assert {module.p for module in dropouts(model)} == {0.3}
 
 
 @each_network
@@ -261,48 +215,24 @@ def test_dropout_acts_in_training_only(name, trainable):
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("wrn28_10", "wrn28-10"), ("resnet51", "resnet50"), ("smal", "small"), ("ResNet18", "resnet18")],
+    ("options", "message"),
+    [
+        (
+            {"name": "resnet51"},
+            r"^unknown network 'resnet51': did you mean 'resnet50'\? Available: dense.*timm/",
+        ),
+        ({"num_classes": 0}, r"^num_classes must be an integer >= 1, got 0$"),
+        ({"in_channels": 2.0}, r"^in_channels must be an integer >= 1, got 2.0$"),
+        ({"dropout": 1}, r"^dropout must be a finite number >= 0 and < 1, got 1$"),
+        ({"normalize": (MEAN[:2], STD[:2])}, r"^normalize must be \(mean, std\) for 3 channels with std > 0, got "),
+        ({"normalize": (MEAN, (1, 0, 1))}, r"^normalize must be \(mean, std\) for 3 channels with std > 0, got "),
+        ({"normalize": (1, 1)}, r"^normalize must be \(mean, std\) for 3 channels with std > 0, got \(1, 1\)$"),
+        ({"head": "liner"}, r"^unknown head 'liner': did you mean 'linear'\? Available: .*linear"),
+        ({"constraint": "spectral"}, r"^unknown constraint 'spectral': did you mean 'spectral_norm'\? Available: "),
+        ({"image_size": (32, 0)}, r"^image_size must be an integer >= 1, got 0$"),
+        ({"image_size": (3, 32, 32)}, r"^image_size must be a side or \(height, width\), got \(3, 32, 32\)$"),
+    ],
 )
-def test_an_unknown_name_is_corrected_and_all_names_are_listed(name, nearest):
-    with pytest.raises(
-        ValueError, match=rf"^unknown network '{name}': did you mean '{nearest}'\? Available: "
-    ) as error:
-        build(name, num_classes=10)
-    assert all(known in str(error.value) for known in NETWORKS)
-
-
-@pytest.mark.parametrize("field", ["num_classes", "in_channels"])
-@pytest.mark.parametrize("value", [0, -1, 2.0, "10", None, True])
-def test_counts_must_be_positive_integers(field, value):
-    with pytest.raises(ValueError, match=rf"^{field} must be an integer >= 1, got {value!r}$"):
-        build("small", **{"num_classes": 10, field: value})
-
-
-@pytest.mark.parametrize("value", [-0.1, 1, 1.5, math.nan])
-def test_dropout_must_lie_in_the_half_open_unit_interval(value):
-    with pytest.raises(ValueError, match=rf"^dropout must be a finite number >= 0 and < 1, got {value!r}$"):
-        build("small", num_classes=10, dropout=value)
-
-
-@pytest.mark.parametrize(
-    "normalize",
-    [((0.5,), (0.5,)), (MEAN, STD[:2]), (MEAN[:2], STD), (MEAN,), (1, 1), *((MEAN, (1, s, 1)) for s in (0, math.nan))],
-)
-def test_normalize_must_have_one_mean_and_std_per_channel(normalize):
-    with pytest.raises(
-        ValueError, match=r"^normalize must be \(mean, std\) for 3 channels with std > 0, got "
-    ) as error:
-        build("small", num_classes=10, normalize=normalize)
-    assert repr(normalize) in str(error.value)
-
-
-def test_an_unknown_head_is_corrected():
-    assert "linear" in HEADS
-    with pytest.raises(ValueError, match=r"^unknown head 'liner': did you mean 'linear'\? Available: .*linear"):
-        build("small", num_classes=10, head="liner")
-
-
-def test_arguments_after_the_name_are_given_by_name():
-    with pytest.raises(TypeError, match="positional argument"):
-        build("small", 10)
+def test_what_cannot_be_built_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**{"name": "small", "num_classes": 10, **options})

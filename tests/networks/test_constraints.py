@@ -2,19 +2,15 @@
 
 import copy
 import dataclasses
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
-from torch.utils.checkpoint import checkpoint
 
-from regmixup.networks import CONSTRAINTS, bake, build, constraint_of
+from regmixup.networks import bake, build
 from regmixup.networks.constraints import SpectralNorm, StableRank
-from regmixup.objectives.regmixup import RegMixup
 from tests.networks.constrained import convolution, original, power, random_weight
 
 CHOICES = {
@@ -57,15 +53,9 @@ def gradients(model):
 # ---------------------------------------------------------------------------------------------- where it is applied
 
 
-def test_the_registry_names_them():
-    assert {name: constraint_of(name) for name in CONSTRAINTS} == {
-        "spectral_norm": SpectralNorm(iterations=1, warmup=15, c=0.5, norm="matrix"),
-        "stable_rank": StableRank(iterations=1, warmup=15, ratio=0.3),
-    }
-
-
-@each_constraint
-@pytest.mark.parametrize(("name", "number"), [("wrn28-10", 1 + 24 + 3), ("resnet50", 1 + 48 + 4)])
+@pytest.mark.parametrize(
+    ("constraint", "name", "number"), [(SpectralNorm(), "wrn28-10", 1 + 24 + 3), (StableRank(), "resnet50", 1 + 48 + 4)]
+)
 def test_every_convolution_is_constrained_and_nothing_else(constraint, name, number):
     """The stem, those of the blocks and the projections; on the meta device, where a network has no values."""
     with torch.device("meta"):
@@ -88,12 +78,10 @@ def test_a_training_step_reads_no_values(constraint):
 # ------------------------------------------------------------------------------------------- the network's contract
 
 
-@pytest.mark.parametrize(
-    ("constraint", "name"), [*((c, "small") for c in CHOICES.values()), (SpectralNorm(), "resnet18")]
-)
-def test_a_constrained_network_keeps_the_contract(constraint, name):
-    model = network(dataclasses.replace(constraint, warmup=1), name, normalize=((0.5,) * 3, (0.25,) * 3)).eval()
-    for size in (5, 8, 9):
+@each_constraint
+def test_a_constrained_network_keeps_the_contract(constraint):
+    model = network(dataclasses.replace(constraint, warmup=1), normalize=((0.5,) * 3, (0.25,) * 3)).eval()
+    for size in (5, 8):
         features = model.features(images(size, 2))
         assert features.shape == (2, model.feature_dim)
         logits = model(images(size, 2))
@@ -105,15 +93,6 @@ def test_a_constrained_network_keeps_the_contract(constraint, name):
     for parameter_name, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), parameter_name
         assert parameter.grad.abs().max() > 0, parameter_name
-
-
-@each_constraint
-def test_it_acts(constraint):
-    """The same seed without the constraint has the same weights, but not the same effective ones."""
-    plain, constrained = network(None), network(constraint)
-    for ours, free in zip(convolutions(constrained), convolutions(plain), strict=True):
-        assert torch.equal(original(ours), free.weight)
-        assert not torch.allclose(ours.weight, free.weight, rtol=0.1)
 
 
 # --------------------------------------------------------------------------------------------------------- vectors
@@ -140,7 +119,7 @@ def test_vectors_stand_still_in_evaluation_mode(constraint):
 
 
 @each_constraint
-@pytest.mark.parametrize("iterations", [1, 3])
+@pytest.mark.parametrize("iterations", [3])
 def test_a_forward_pass_in_training_mode_makes_the_given_number_of_iterations(constraint, iterations):
     constraint = dataclasses.replace(constraint, iterations=iterations, warmup=1)
     conv = convolution(constraint, random_weight(4, 3, 3, 3), padding=1)
@@ -156,14 +135,6 @@ def test_a_forward_pass_in_training_mode_makes_the_given_number_of_iterations(co
 
 
 # ----------------------------------------------------------------------------------------------------------- state
-
-
-@each_constraint
-def test_a_state_dict_restores_the_logits(constraint):
-    model, other = network(constraint), network(constraint, seed=1)
-    model(images())
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.eval()(images()), model.eval()(images()))
 
 
 @each_constraint
@@ -219,19 +190,6 @@ def test_baking_a_copy_leaves_the_original_and_other_copies_constrained():
     assert all(parametrize.is_parametrized(conv, "weight") for conv in convolutions(model))
 
 
-def test_baking_an_unconstrained_network_changes_nothing():
-    model = network(None)
-    before = copy.deepcopy(model.state_dict())
-    after = bake(model).state_dict()
-    assert after.keys() == before.keys()
-    assert same(after.values(), before.values())
-
-
-def test_importing_bake_imports_no_torch():
-    code = "import sys; from regmixup.networks import bake; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # ------------------------------------------------------------------------------------------------------- gradients
 
 
@@ -260,24 +218,6 @@ def test_a_training_pass_between_a_forward_pass_and_its_backward_pass(constraint
 
 
 @each_constraint
-@pytest.mark.parametrize("passes", ["joint", "separate"])
-def test_regmixup_trains_it(constraint, passes):
-    model = network(constraint)
-    objective = RegMixup(passes=passes)
-    out = objective(model, images(), labels(), generator=torch.Generator().manual_seed(0))
-    out.loss.backward()
-    assert all(torch.isfinite(grad).all() for grad in gradients(model))
-
-
-@each_constraint
-def test_gradient_checkpointing(constraint):
-    """The backward pass forwards once more, with vectors one iteration further."""
-    model = network(constraint)
-    checkpoint(model, images(), use_reentrant=False).square().sum().backward()
-    assert all(torch.isfinite(grad).all() for grad in gradients(model))
-
-
-@each_constraint
 @pytest.mark.parametrize("sigma", [0.1, 3.0])
 def test_derivatives_of_first_and_second_order_are_those_of_finite_differences(constraint, sigma):
     """In evaluation mode the vectors are constants, and the effective weight a function of the weight alone."""
@@ -285,17 +225,6 @@ def test_derivatives_of_first_and_second_order_are_those_of_finite_differences(c
     normalise = conv.parametrizations.weight[0]
     assert torch.autograd.gradcheck(normalise, original(conv))
     assert torch.autograd.gradgradcheck(normalise, original(conv))
-
-
-@each_constraint
-def test_a_penalty_on_the_input_gradient_reaches_the_weights(constraint):
-    model = network(constraint).double()
-    x = images().double().requires_grad_()
-    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    slope.square().sum().backward()
-    for conv in convolutions(model):
-        assert torch.isfinite(original(conv).grad).all()
-        assert original(conv).grad.abs().max() > 0
 
 
 # ---------------------------------------------------------------------------------------- types, layouts, compilers
@@ -327,16 +256,6 @@ def test_models_of_other_types(constraint, dtype):
 
 
 @each_constraint
-def test_channels_last_is_the_same_network(constraint):
-    model, twin = network(constraint), network(constraint).to(memory_format=torch.channels_last)
-    torch.testing.assert_close(twin(images()), model(images()), rtol=1e-4, atol=1e-5)
-    for ours, theirs in zip(convolutions(model.eval()), convolutions(twin.eval()), strict=True):
-        assert original(theirs).is_contiguous(memory_format=torch.channels_last)
-        assert theirs.weight.is_contiguous(memory_format=torch.channels_last)
-        torch.testing.assert_close(theirs.weight, ours.weight)
-
-
-@each_constraint
 def test_a_training_step_compiles_into_one_graph(constraint):
     model = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.Flatten())
     constraint.apply(model, images(5))
@@ -356,20 +275,9 @@ def test_a_training_step_compiles_into_one_graph(constraint):
 # ---------------------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("constraint", [SpectralNorm, StableRank])
-@pytest.mark.parametrize("field", ["iterations", "warmup"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, True])
-def test_iterations_and_warmup_must_be_positive_integers(constraint, field, value):
-    with pytest.raises(ValueError, match=rf"^{field} must be an integer >= 1, got {value!r}$"):
-        constraint(**{field: value})
-
-
-def test_an_unknown_constraint_is_corrected():
-    with pytest.raises(ValueError, match=r"^unknown constraint 'spectral': did you mean 'spectral_norm'\? Available: "):
-        build("small", num_classes=10, constraint="spectral")
-
-
-@pytest.mark.parametrize("constraint", [SpectralNorm(), SpectralNorm(norm="convolution"), StableRank()])
+@each_constraint
 def test_a_network_without_convolutions_cannot_be_constrained(constraint):
+    with pytest.raises(ValueError, match=r"^iterations must be an integer >= 1, got 0$"):
+        dataclasses.replace(constraint, iterations=0)
     with pytest.raises(ValueError, match="constraint must be None for a network without convolutions"):
         constraint.apply(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.zeros(1, 1, 2, 2))

@@ -17,13 +17,13 @@ def normal_values(mask, p):
     return ((mask.double() - (1 - p)) / (p * (1 - p)) ** 0.5).permute(0, 2, 3, 1).flatten()
 
 
-@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("p", [0.1, 0.5])
 def test_each_element_stays_with_probability_1_minus_p(p):
     means = [float(normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), p), p).mean()) for s in (0, 5, 9**9)]
     assert all(abs(mean) * (32 * 160 * 64) ** 0.5 < 4.5 for mean in means)
 
 
-@pytest.mark.parametrize("lag", [1, 2, 16, 160, 320, 2560, 40960])
+@pytest.mark.parametrize("lag", [1, 160, 2560])
 def test_elements_are_uncorrelated(lag):
     for s in (1, 77, 123456789):
         z = normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), 0.1), 0.1)

@@ -38,9 +38,3 @@ def test_the_stages_halve_the_image_three_times(name):
         model = build(name, num_classes=10)
         maps = model.backbone[:-2](torch.zeros(1, 3, 32, 32))
     assert maps.shape == (1, model.feature_dim, 4, 4)
-
-
-def test_convolutions_have_no_bias():
-    with torch.device("meta"):
-        model = build("resnet18", num_classes=10)
-    assert all(module.bias is None for module in model.modules() if isinstance(module, nn.Conv2d))

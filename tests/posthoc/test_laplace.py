@@ -47,17 +47,8 @@ class TestExactPrior:
         many = linear_head(9, 3, 4, bias=False)
         self.check(many.features, torch.zeros_like(many.head_weight))
 
-    def test_in_general_a_kronecker_product_is_only_close(self):
-        """The test above would mean little if the two agreed everywhere."""
-        many = linear_head(9, 3, 4, bias=False)
-        found = LastLayerLaplace(prior_variance=1.0).fit(train=many).covariance(many.features[:1])[0]
-        full = reference.full_covariance(many.features[0], many.features, many.head_weight, prior_variance=1.0)
-        assert 1e-3 < float((found - full).abs().max()) < 1
 
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("prior_variance", [0.1, 4.0])
-@pytest.mark.parametrize("n_eff", [None, 128.0])
+@pytest.mark.parametrize(("bias", "prior_variance", "n_eff"), [(True, 0.1, None), (False, 4.0, 128.0)])
 def test_the_split_prior_is_the_published_formula(bias, prior_variance, n_eff):
     train = linear_head(bias=bias)
     fitted = LastLayerLaplace(prior_variance=prior_variance, prior="split", n_eff=n_eff).fit(train=train)
@@ -69,12 +60,6 @@ def test_the_split_prior_is_the_published_formula(bias, prior_variance, n_eff):
         torch.testing.assert_close(row, expected, rtol=0, atol=1e-10)
 
 
-def test_the_variance_is_the_diagonal_of_the_covariance():
-    fitted = LastLayerLaplace(prior_variance=1.0).fit(train=TRAIN)
-    diagonal = fitted.covariance(NEW.features).diagonal(dim1=1, dim2=2)
-    torch.testing.assert_close(fitted.variance(NEW.features), diagonal)
-
-
 def test_without_curvature_only_the_prior_is_left():
     """n_eff -> 0: Sigma(x) = sigma_0 (|phi|^2 + 1) I, for either prior."""
     for prior in ("exact", "split"):
@@ -84,7 +69,7 @@ def test_without_curvature_only_the_prior_is_left():
 
 
 class TestCurvature:
-    @pytest.mark.parametrize("batch_size", [1, 7, 60, 1000])
+    @pytest.mark.parametrize("batch_size", [7, 1000])
     def test_the_mean_does_not_depend_on_the_batches(self, batch_size):
         ((a, g),) = reference.factors(TRAIN.features, TRAIN.logits)
         found = kronecker_factors(TRAIN.features, TRAIN.logits, batch_size=batch_size)
@@ -109,12 +94,6 @@ class TestCurvature:
                 TRAIN.features, TRAIN.logits, fisher="sampled", batch_size=batch_size, generator=generator
             )
             torch.testing.assert_close(found.logits, g)
-
-    def test_drawn_labels_have_the_softmax_as_their_distribution(self):
-        logits = TRAIN.logits[:1].expand(40_000, 3)
-        uniform = torch.rand(40_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        shares = _sampled(logits.softmax(dim=1), uniform).mean(dim=0)
-        torch.testing.assert_close(shares, logits[0].softmax(dim=0), rtol=0, atol=0.01)
 
     def test_drawn_labels_tend_to_the_exact_curvature(self):
         generator = torch.Generator().manual_seed(0)
@@ -156,15 +135,6 @@ class TestPredictive:
         torch.testing.assert_close(fitted(new, temperature).probs[:, 0], expected, rtol=0, atol=0.008)
         assert float((expected - mean_sigmoid(independent)).abs().max()) > 0.03
 
-    def test_a_narrow_prior_leaves_the_network_as_it_is(self):
-        for way in ("monte_carlo", "mean_field"):
-            fitted = LastLayerLaplace(prior_variance=1e-14, predictive=way, samples=10).fit(train=TRAIN)
-            torch.testing.assert_close(probabilities(fitted(NEW)), NEW.logits.softmax(dim=1), rtol=0, atol=1e-6)
-
-    def test_logits_stay_the_posterior_mean(self):
-        fitted = LastLayerLaplace(prior_variance=1.0, samples=10).fit(train=TRAIN)
-        assert fitted(NEW, 3.0).logits is NEW.logits
-
     def test_mean_field_logits_are_shrunk_by_the_variance(self):
         fitted = LastLayerLaplace(prior_variance=1.0, predictive="mean_field", factor=2.0).fit(train=TRAIN)
         expected = NEW.logits / (1 + 2 * fitted.variance(NEW.features)).sqrt()
@@ -181,15 +151,6 @@ class TestPredictive:
         monkeypatch.setattr(predictive, "_CHUNK", 1)
         monkeypatch.setattr(laplace, "_CHUNK", 1)
         torch.testing.assert_close(fitted(many).probs, whole, rtol=0, atol=1e-13)
-
-    def test_a_thousand_classes_are_sampled_in_pieces(self, monkeypatch):
-        train, new = linear_head(30, 5, 1000), linear_head(40, 5, 1000, seed=1)
-        drawn, randn = [], torch.randn
-        monkeypatch.setattr(predictive, "_CHUNK", 2**16)
-        monkeypatch.setattr(torch, "randn", lambda *shape, **kw: drawn.append(shape) or randn(*shape, **kw))
-        fitted = LastLayerLaplace(prior_variance=1.0, samples=8).fit(train=train)
-        assert fitted(new).probs.shape == (40, 1000)
-        assert drawn == [(16, 8, 1000)] * 3
 
     @pytest.mark.parametrize("kept", [0, 2 * 16 * 8 * 3, 2**28])
     def test_noise_is_drawn_once_for_all_sets_and_temperatures(self, monkeypatch, kept):
@@ -281,14 +242,8 @@ class TestRefusals:
             ({"n_eff": -1.0}, "n_eff must be a finite number > 0, got -1.0"),
             ({"grid": ()}, "grid must hold at least one prior variance, got none"),
             ({"grid": (1.0, -2.0)}, "grid must be a finite number > 0, got -2.0"),
-            ({"fisher": "empirical"}, "unknown fisher 'empirical'"),
             ({"average": "exakt"}, "unknown average 'exakt': did you mean 'exact'"),
-            ({"prior": "none"}, "unknown prior 'none'"),
-            ({"predictive": "meanfield"}, "unknown predictive 'meanfield': did you mean 'mean_field'"),
             ({"samples": 0}, "samples must be an integer >= 1, got 0"),
-            ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
-            ({"factor": -0.1}, "factor must be a finite number >= 0, got -0.1"),
-            ({"seed": -1}, "seed must be an integer >= 0, got -1"),
         ],
     )
     def test_settings_that_make_no_sense(self, fields, message):

@@ -25,26 +25,17 @@ def steps(low, high, count):
 
 
 @pytest.mark.parametrize("criterion", ["ece", "nll"])
-@pytest.mark.parametrize("scale", [0.3, 2.0, 15.0])
-@pytest.mark.parametrize(("samples", "classes"), [(300, 2), (200, 10), (20, 1000)])
-def test_every_value_is_as_close_as_claimed(criterion, scale, samples, classes):
+@pytest.mark.parametrize(
+    ("scale", "samples", "classes", "num_bins"), [(0.3, 20, 1000, 15), (2.0, 300, 2, 1), (15.0, 200, 10, 40)]
+)
+def test_every_value_is_as_close_as_claimed(criterion, scale, samples, classes, num_bins):
     logits, labels = planted(scale, samples, classes)
-    grid = TemperatureSearch(logits, labels, steps(0.1, 10, 397), criterion, 15)
+    grid = TemperatureSearch(logits, labels, steps(0.1, 10, 397), criterion, num_bins)
     value, doubt = grid._interpolated()
     expected = by_formula(grid)
     assert (value - expected).abs().max() < 1e-9
     assert ((value - expected).abs() <= doubt).all()
     assert doubt.median() == pytest.approx(1e-9)
-    place, smallest = grid.smallest()
-    assert place == int(expected.argmin())
-    assert smallest == pytest.approx(float(expected.min()), abs=1e-13)
-
-
-@pytest.mark.parametrize("num_bins", [1, 2, 40])
-def test_any_number_of_bins(num_bins):
-    logits, labels = planted(2.0, 150, classes=4)
-    grid = TemperatureSearch(logits, labels, steps(0.3, 6, 115), "ece", num_bins)
-    expected = by_formula(grid)
     place, smallest = grid.smallest()
     assert place == int(expected.argmin())
     assert smallest == pytest.approx(float(expected.min()), abs=1e-13)
@@ -82,7 +73,7 @@ def test_pieces_and_threads_join_without_a_seam(monkeypatch):
     assert TemperatureSearch(grid.logits, labels, grid.temperatures, "ece", 15).smallest() == whole
 
 
-@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
+@pytest.mark.parametrize("classes", [2, 100, 1000])
 def test_the_number_of_nodes_suffices_where_it_is_hardest(classes):
     """One class ahead of all others, which are equal: Z = 1 + (K - 1) exp(-g / T) has its zeros nearest to the real
     line. Among 60 gaps g some put them into every panel."""
