@@ -259,6 +259,11 @@ def test_without_ray_the_command_that_installs_it_is_named(tmp_path, study, monk
         run_study(study, tmp_path, launcher=RayTasks())
 
 
+def test_ray_takes_no_time_limit(tmp_path, study):
+    with pytest.raises(ValueError, match="minutes must be None with Ray"):
+        run_study(study, tmp_path, launcher=RayTasks(), minutes=1)
+
+
 def test_the_share_of_a_gpu_decides_the_device():
     assert RayTasks().device.type == RayTasks(gpus_per_run=0.5).device.type == "cuda"
     assert RayTasks(gpus_per_run=0).device.type == "cpu"

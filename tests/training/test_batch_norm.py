@@ -8,7 +8,7 @@ import regmixup as rm
 from regmixup import data
 from regmixup.data.loader import ResidentLoader
 from regmixup.data.splits import generator_for
-from regmixup.training.batch_norm import refresh_batches
+from regmixup.training.batch_norm import refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.loading import reader
 from tests.training.short import config
@@ -136,3 +136,8 @@ def test_an_image_alone_with_maps_of_one_pixel_is_explained(tmp_path):
     with pytest.raises(ValueError, match=r"batch_size must leave more than 1 image .*resnet18.* got 449 in 1 shards"):
         rm.train(config("dnn", network="resnet18", batch_size=449), tmp_path, device="cpu")
     assert rm.train(config("dnn", epochs=1, batch_size=449), tmp_path, device="cpu").finished
+
+
+def test_a_network_without_batch_norm_cannot_be_refreshed():
+    with pytest.raises(ValueError, match="must have batch norm"), refreshing(torch.nn.Linear(1, 1)):
+        pass

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import regmixup as rm
 from regmixup.data.loader import epoch_batches
-from regmixup.training.batch_norm import Statistics, synchronised
+from regmixup.training.batch_norm import Statistics, check_every_process_has_images, synchronised
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import make_loaders
@@ -305,3 +305,10 @@ def test_every_process_has_its_gpu_even_where_it_sees_no_other(monkeypatch):
     for visible, expected in ((8, "cuda:3"), (1, "cuda:0")):
         monkeypatch.setattr(torch.cuda, "device_count", lambda visible=visible: visible)
         assert str(choose_device("cuda")) == expected
+
+
+def test_synchronised_batch_norm_needs_an_image_for_every_process():
+    config = replace(ranks.digits(batch_size=64), shards=4)
+    check_every_process_has_images(644, config)
+    with pytest.raises(ValueError, match=r"at least 4 images.* got 64, which leaves 3 of 643"):
+        check_every_process_has_images(643, config)

@@ -1,6 +1,7 @@
 """What `auto` means, what cannot be asked for, and what training leaves behind in the process."""
 
 import gc
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -122,3 +123,22 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         assert torch.equal(torch.rand(3), expected)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch):
+    """`torch.cuda.Stream()`, `torch.cuda.graph` and `torch.cuda.manual_seed` mean the current device."""
+    current = ["cuda:0"]
+
+    @contextmanager
+    def made_current(device):
+        current.append(str(device))
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", made_current)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda *_, **__: nullcontext())
+    with settings(torch.device("cuda:1"), Engine()):
+        assert current[-1] == "cuda:1"
+        assert torch.backends.cudnn.benchmark
+    assert current == ["cuda:0"]
+    assert not torch.backends.cudnn.benchmark

@@ -221,3 +221,9 @@ def test_what_cannot_be_given(tmp_path, objects, message):
     with pytest.raises(ValueError, match=message):
         train(tmp_path, **objects)
     assert not list(tmp_path.iterdir())
+
+
+def test_images_that_were_trained_on_select_nothing(tmp_path):
+    with pytest.raises(ValueError, match="validation must be images that were not trained on, got those of dataset"):
+        train(tmp_path, {"select": "val-nll"}, validation=Bars())
+    assert not list(tmp_path.iterdir())
