@@ -185,14 +185,3 @@ def _add_means(values: Values) -> None:
         seeds = near[0].keys() & near[1].keys()
         if seeds:
             values[f"near-OOD AUROC by {short}"] = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
-
-
-def settings_of(train_set: str, *, epochs: int | None = None, network: str = "resnet18") -> dict[str, Setting]:
-    """Return the settings with the statistics of training, by method."""
-    return {
-        setting.method: setting
-        for setting in load()
-        if (setting.train_set, setting.network, setting.statistics) == (train_set, network, "trained")
-        and setting.precision == "bfloat16"
-        and epochs in (None, setting.epochs)
-    }
