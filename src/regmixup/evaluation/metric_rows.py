@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from regmixup.metrics.detection import ScorePair
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import NUM_BINS, Outcomes
-from regmixup.metrics.registry import BINNED, CLASSIFICATION, DETECTION, ON_SHIFT, SCOD, SELECTIVE
+from regmixup.metrics.registry import BINNED, CLASSIFICATION, DETECTION, ON_SHIFT, SCOD, SELECTIVE, Metric
 from regmixup.metrics.scores import FittedScore, score_all
 from regmixup.metrics.scores.logit_scores import Softmax
 from regmixup.metrics.scores.registry import scores_of_samples, some_samples
@@ -72,6 +72,12 @@ def per_image(version: Version, *, classwise: bool = False, scores: Sequence[str
     return PerImage(joined, {name: torch.cat([piece[name] for piece in pieces_of_scores]) for name in scores})
 
 
+def _with_gaps(version: Version, weights: Tensor) -> Outcomes:
+    """Return weighted outcomes with the sums per class and bin that the weights change; reads all probabilities."""
+    probs = probabilities(as_given(*version))
+    return Outcomes.of(probs, version.predictions.labels, class_bins=NUM_BINS, weights=weights)
+
+
 @lru_cache(maxsize=4)
 def _counts(bootstrap: Bootstrap, total: int, stream: str, device: torch.device) -> Tensor:
     return bootstrap.counts(total, stream=stream).to(device)
@@ -89,9 +95,25 @@ class Measure:
     fitted: Mapping[str, FittedScore]
     resampled: dict[Quantity, Tensor] = field(default_factory=dict)
 
-    def counts(self, total: int, device: torch.device, stream: str = "") -> Tensor | None:
-        """Return resamples of a set's images; sets of one size share them, as do shifted versions of test images."""
-        return _counts(self.bootstrap, total, stream, device) if self.bootstrap is not None else None
+    def counts(self, total: int, device: torch.device, stream: str = "") -> list[Tensor]:
+        """Return resamples of a set's images, or nothing without a bootstrap.
+
+        Sets of one size share them, as do shifted versions of test images.
+        """
+        return [_counts(self.bootstrap, total, stream, device)] if self.bootstrap is not None else []
+
+    def measured(
+        self, sample: Any, metrics: Mapping[str, Metric], row: Row, counts: Sequence[Tensor], weighted: Any = None
+    ) -> list[Row]:
+        """Return a row for each metric of a sample, with its interval where there are counts of resamples.
+
+        weighted: makes the sample with these counts as weights; by default its method of this name.
+        """
+        values = resampled(metrics, weighted or sample.weighted, *counts) if counts else {}
+        return [
+            self.with_interval(replace(row, metric=name, value=metric(sample)), values.get(name))
+            for name, metric in metrics.items()
+        ]
 
     def with_interval(self, row: Row, values: Tensor | None) -> Row:
         """Return the row with the interval of its resampled values (R,), which are kept; None leaves it as it is."""
@@ -128,23 +150,17 @@ class Measure:
         rows: list[Row] = []
         images: dict[str, PerImage] = {}
         chosen = {name: CLASSIFICATION[name] for name in metrics}
-        classwise = {name: metric for name, metric in chosen.items() if name == "classwise_ece"}
+        classwise = {name: chosen.pop(name) for name in ("classwise_ece",) if name in chosen}
         for posthoc, version in versions.items():
             of_logits = scores if posthoc == "none" else ()
             images[posthoc] = per_image(version, classwise=bool(classwise), scores=of_logits)
             outcomes = images[posthoc].outcomes
-            values: dict[str, Tensor] = {}
+            named = replace(row, posthoc=posthoc, n=len(outcomes.correct))
             counts = self.counts(len(outcomes.correct), outcomes.correct.device)
-            if counts is not None:
-                quick = {name: metric for name, metric in chosen.items() if name not in classwise}
-                values = resampled(quick, outcomes.weighted, counts)
-                if classwise and version.predictions.logits.shape[1] <= _MOST_CLASSES:
-                    probs = probabilities(as_given(*version))
-                    table = partial(Outcomes.of, probs, version.predictions.labels, class_bins=NUM_BINS)
-                    values |= resampled(classwise, lambda weights, table=table: table(weights=weights), counts)
-            for name, metric in chosen.items():
-                measured = replace(row, posthoc=posthoc, metric=name, value=metric(outcomes), n=len(outcomes.correct))
-                rows.append(self.with_interval(measured, values.get(name)))
+            rows += self.measured(outcomes, chosen, named, counts)
+            if classwise:
+                few = version.predictions.logits.shape[1] <= _MOST_CLASSES
+                rows += self.measured(outcomes, classwise, named, counts if few else [], partial(_with_gaps, version))
         return rows, images["none"]
 
     def shift(self, shift: Iterable[Mapping[str, Version]]) -> list[Row]:
@@ -166,36 +182,25 @@ class Measure:
         metrics = dict(SELECTIVE)
         if not 0 < int(correct.sum()) < len(correct):
             del metrics["failure_auroc"]
+        counts, row = self.counts(len(correct), correct.device), replace(row, n=len(correct))
         rows = []
-        counts = self.counts(len(correct), correct.device)
         for score, values in scores.items():
-            selection = Selection.of(values, correct)
-            drawn = resampled(metrics, selection.weighted, counts) if counts is not None else {}
-            for name, metric in metrics.items():
-                measured = replace(row, score=score, metric=name, value=metric(selection), n=len(correct))
-                rows.append(self.with_interval(measured, drawn.get(name)))
+            rows += self.measured(Selection.of(values, correct), metrics, replace(row, score=score), counts)
         return rows
 
     def detection(self, id_scores: Mapping[str, Tensor], correct: Tensor, ood: Predictions) -> list[Row]:
         """Return every detection metric for every score that both sides have, and SCOD on all images of both."""
         rows = []
         ood_scores = score_all(ood, self.fitted)
-        id_counts = self.counts(len(correct), correct.device)
-        ood_counts = self.counts(len(ood), correct.device, stream=ood.dataset or "ood")
+        counts = self.counts(len(correct), correct.device)
+        counts += self.counts(len(ood), correct.device, stream=ood.dataset or "ood")
+        joint_counts = [torch.cat(counts, dim=1)] if counts else []
         for score in (name for name in id_scores if name in ood_scores):
-            scores = id_scores[score], ood_scores[score]
-            pair = ScorePair.of(*scores)
-            selection = Selection.of(*join_ood(scores[0], correct, scores[1]))
-            values = {name: metric(pair) for name, metric in DETECTION.items()}
-            values |= {name: metric(selection) for name, metric in SCOD.items()}
-            drawn: dict[str, Tensor] = {}
-            if id_counts is not None and ood_counts is not None:
-                drawn = resampled(DETECTION, pair.weighted, id_counts, ood_counts)
-                drawn |= resampled(SCOD, selection.weighted, torch.cat([id_counts, ood_counts], dim=1))
-            for name, value in values.items():
-                n = len(ood) if name in DETECTION else len(correct) + len(ood)
-                measured = replace(self.row, dataset=shown_name(ood), score=score, metric=name, value=value, n=n)
-                rows.append(self.with_interval(measured, drawn.get(name)))
+            pair = id_scores[score], ood_scores[score]
+            joined = join_ood(pair[0], correct, pair[1])
+            row = replace(self.row, dataset=shown_name(ood), score=score, n=len(ood))
+            rows += self.measured(ScorePair.of(*pair), DETECTION, row, counts)
+            rows += self.measured(Selection.of(*joined), SCOD, replace(row, n=len(joined[0])), joint_counts)
         return rows
 
     def groups(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:

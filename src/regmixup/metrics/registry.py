@@ -22,9 +22,9 @@ CLASSIFICATION: dict[str, Metric] = {
     "brier": calibration.brier,
     "ece": calibration.ece,
     "adaptive_ece": calibration.adaptive_ece,
-    "classwise_ece": calibration.classwise_ece,
     "mce": calibration.mce,
     "debiased_ece": calibration.debiased_ece,
+    "classwise_ece": calibration.classwise_ece,
 }
 
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
