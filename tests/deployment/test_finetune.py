@@ -333,7 +333,7 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     test = run.predict(record["photos"]["test"], device="cpu")
     for promise, said in (("at most 0.7", "test the promise"), ("", "were to test a promise, and none could be made")):
         page = page_sections({**record, "promise": promise}, test)[1].html()
-        assert f"{len(rows)} for the probe&#x27;s decay, " in page
+        assert f"{len(rows)} for the probe&#39;s decay, " in page
         assert f"; the others {said}" in page
     assert "every validation image" not in lines
 
