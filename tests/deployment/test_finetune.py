@@ -318,7 +318,7 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
         ("", "95 %", "were to test a prom"),
     ):
         page = page_sections({**record, "promise": promise}, test, predictor, files)[2].html()
-        assert f"{len(rows)} for the probe&#x27;s decay and the choice; the others {use}" in page
+        assert f"{len(rows)} for the probe&#39;s decay and the choice; the others {use}" in page
         assert f"to accept {share} of the validation images" in page
 
 

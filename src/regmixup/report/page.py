@@ -47,6 +47,9 @@ class PageSection:
     title: str
     body: str
 
+    def html(self) -> str:
+        return fill("tables.html", "section", self)
+
 
 def render(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
     """Render the page. tables: the main table of every setting. shifted: its table of calibration under shift."""
