@@ -242,7 +242,6 @@ def test_images_are_counted(folder, weights, tmp_path, monkeypatch):
     counted = []
     _, lines = finetune(folder, tmp_path, weights, epochs=0, advance=lambda *what: counted.append(what))
     assert [what for what in counted if what[0] == "features"] == [("features", done, 36) for done in (0, 20, 10, 6)]
-    assert [what for what in counted if what[0] == "probe"] == [("probe", done, 120) for done in (0, 30, 30, 30, 30)]
     assert counted[-3:] == [("finishing", done, 12) for done in (0, 6, 6)]
     assert "\nfinishing    12 predictions for validation and test, " in lines
 
@@ -366,23 +365,6 @@ def test_a_folder_of_one_class_is_refused_before_images_are_read_or_weights_look
     assert not (tmp_path / "runs").exists()
 
 
-def test_of_many_hidden_files_some_are_named(weights, tmp_path, monkeypatch):
-    def stop(*_):
-        raise InterruptedError
-
-    for number in range(12):
-        (write_photos(tmp_path / "photos", 3) / "plum" / f"x{number:02}.png").write_text("no image")
-    monkeypatch.setattr(finetuning, "inspect", stop)
-    said = []
-    with pytest.raises(InterruptedError):
-        rm.finetune(
-            tmp_path / "photos", tmp_path / "runs", init=str(weights), backbone=BACKBONE, device="cpu",
-            hide_unreadable=True, say=said.append,
-        )  # fmt: skip
-    (line,) = (line for line in said if line.startswith("hidden "))
-    assert re.search(r"12 files that cannot be decoded: .*/\.x00\.png, .*/\.x09\.png and 2 more$", line)
-
-
 def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
     (tmp_path / "file").touch()
     for wrong in ({"runs": tmp_path / "file" / "runs"}, {"export": tmp_path / "file" / "model.pt2"}):
@@ -431,11 +413,6 @@ def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_agai
     accepted = rm.scores.max_probability(test.logits) <= predictor.threshold
     assert record["test"]["accepted"] == int(accepted.sum())
     assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-def test_an_unknown_score_is_named_before_anything_is_read(tmp_path):
-    with pytest.raises(ValueError, match="unknown score 'entropi': did you mean 'entropy'"):
-        rm.finetune(tmp_path / "nowhere", tmp_path / "runs", score="entropi")
 
 
 @pytest.mark.parametrize(

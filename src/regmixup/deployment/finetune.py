@@ -107,7 +107,7 @@ def finetune(
     export: a .pt2 or .onnx file to write, which runs without this package.
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
-    `Watch`. advance: called with "reading", "features", "probe" or "finishing", the number of images just done, and
+    `Watch`. advance: called with "reading", "features" or "finishing", the number of images just done, and
     that of all.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
@@ -321,7 +321,7 @@ class Job:
         if rows is not None:
             validation = Features(validation.values[rows], validation.labels[rows])
         weight = balanced_weight(self.images.labels, len(classes)) if self.request.class_weights == "balanced" else None
-        head = fit_probe(train_features, validation, len(classes), weight, advance)
+        head = fit_probe(train_features, validation, len(classes), weight)
         assert isinstance(model.head, torch.nn.Linear)
         with torch.no_grad():
             model.head.weight.copy_(head.weight)

@@ -333,10 +333,10 @@ def hide_files(path: str | Path) -> list[str]:
 def _find_copies(sets: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts whose content is in the train part, each with the train file."""
     train = dict(zip(hash_files(sets["train"]), sets["train"].paths, strict=True))
-    others = [part for role, part in sets.items() if role != "train"]
+    tested = [part for role, part in sets.items() if role != "train"]
     return [
         f"{printable(path)} = {printable(train[digest])}"
-        for part in others
+        for part in tested
         for path, digest in zip(part.paths, hash_files(part), strict=True)
         if digest in train
     ]
