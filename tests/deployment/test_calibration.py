@@ -149,6 +149,8 @@ class TestCalibration:
     @pytest.mark.parametrize(
         ("fields", "contract"),
         [
+            ({"acceptance": 1.01}, "acceptance must be a finite number > 0 and <= 1"),
+            ({"score": "entropie"}, "unknown score 'entropie': did you mean 'entropy'"),
             ({"risk": 0}, "risk must be a finite number > 0 and < 1"),
             ({"risk": 0.1, "confidence": 1}, "confidence must be a finite number > 0 and < 1"),
             ({"sets": "aps"}, r"sets must be a rm\.posthoc\.Conformal or None, got 'aps'"),

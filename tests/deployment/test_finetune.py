@@ -356,15 +356,6 @@ def test_values_are_checked_before_images_are_read(wrong, message, folder, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_folder_of_one_class_is_refused_before_images_are_read_or_weights_looked_up(tmp_path):
-    said = []
-    write_photos(tmp_path / "photos", 6, colours={"apple": COLOURS["apple"]})
-    with pytest.raises(ValueError, match="at least two classes, found apple"):
-        rm.finetune(tmp_path / "photos", tmp_path / "runs", init="nowhere.pth", say=said.append)
-    assert not said
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
     (tmp_path / "file").touch()
     for wrong in ({"runs": tmp_path / "file" / "runs"}, {"export": tmp_path / "file" / "model.pt2"}):
@@ -434,18 +425,6 @@ def test_what_does_not_suit_the_backbone_is_refused_before_images_are_read(folde
             **{"backbone": "timm/test_resnet", **wrong},
         )  # fmt: skip
     assert not said
-    assert not (tmp_path / "runs").exists()
-
-
-def test_without_a_network_the_error_says_where_to_put_the_file(folder, tmp_path, monkeypatch):
-    from regmixup.networks import timm_models
-
-    def fail(published):
-        raise OSError("no network")
-
-    monkeypatch.setattr(timm_models, "_download", fail)
-    with pytest.raises(ValueError, match=r"could not be downloaded .*huggingface.co/timm/.*--init PATH.*cache folder"):
-        rm.finetune(folder, tmp_path / "runs", device="cpu", say=lambda _: None)
     assert not (tmp_path / "runs").exists()
 
 

@@ -36,7 +36,7 @@ from regmixup.deployment.folder import (
     PhotoFolder,
     Settings,
     expected_pixels,
-    find_classes,
+    find_folder,
     hide_files,
     inspect,
     native_size,
@@ -178,7 +178,7 @@ def prepare(path: str | Path, runs: str | Path, request: Request, *, say: Say, a
     check_present(device)
     check_method(request.method, request.class_weights)
     check_network(request.backbone)
-    find_classes(path)
+    find_folder(path)
     if not request.init:
         raise ValueError("init must be timm or the path of a file with weights, got '': a linear probe needs features")
     init = identify(request.init, request.backbone)  # last, as it may download the weights

@@ -123,26 +123,17 @@ def find_folder(path: str | Path) -> Path:
     return folder
 
 
-def find_classes(path: str | Path) -> tuple[Path, _Names, dict[str, dict[str, list[str]]]]:
-    """Return the folder, its parts, and of each part's folder the files by class; raise without two classes.
-
-    No file is read, so what is wrong with the folder is told before weights are downloaded.
-    """
-    folder = find_folder(path)
-    names = _name_parts(folder)
-    roots = sorted({name.removeprefix("folder:") for name in names.wholes})
-    inside = {root: {name: image_files(Path(root) / name) for name in class_folders(Path(root))} for root in roots}
-    _check_classes(folder, inside)
-    return folder, names, inside
-
-
 def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder:
     """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
 
     Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
     different images, files that cannot be decoded. The error says what to do.
     """
-    folder, names, inside = find_classes(path)
+    folder = find_folder(path)
+    names = _name_parts(folder)
+    roots = sorted({name.removeprefix("folder:") for name in names.wholes})
+    inside = {root: {name: image_files(Path(root) / name) for name in class_folders(Path(root))} for root in roots}
+    _check_classes(folder, inside)
     sides, unreadable = _decode(
         [file for part in inside.values() for files in part.values() for file in files], advance
     )

@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -272,9 +272,7 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
-        facts = {**files.plain(self), "validation": public_name(self.validation)}
-        facts = {name: value for name, value in facts.items() if name not in {"kind", "architecture", *unset}}
+        facts = {**files.plain(replace(self, architecture=None)), "validation": public_name(self.validation)}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
