@@ -149,6 +149,8 @@ class TestCalibration:
     @pytest.mark.parametrize(
         ("fields", "contract"),
         [
+            ({"acceptance": 1.01}, "acceptance must be a finite number > 0 and <= 1"),
+            ({"score": "entropie"}, "unknown score 'entropie': did you mean 'entropy'"),
             ({"risk": 0}, "risk must be a finite number > 0 and < 1"),
             ({"risk": 0.1, "confidence": 1}, "confidence must be a finite number > 0 and < 1"),
             ({"sets": "aps"}, r"sets must be a rm\.posthoc\.Conformal or None, got 'aps'"),
@@ -179,7 +181,7 @@ class TestTemperature:
             labelled(6000, wrong=100).logits, labelled(6000, wrong=100).labels
         )
         assert 0.7 < few < 1
-        assert many == pytest.approx(alone.temperature, rel=0.01) != pytest.approx(1, abs=0.05)
+        assert many == pytest.approx(alone.temperature, rel=0.03) != pytest.approx(1, abs=0.05)
 
     def test_without_an_error_it_stays_near_1(self):
         """The best one would be the smallest: every answer, also of rejected images, would be 100 % sure."""

@@ -242,7 +242,6 @@ def test_images_are_counted(folder, weights, tmp_path, monkeypatch):
     counted = []
     _, lines = finetune(folder, tmp_path, weights, epochs=0, advance=lambda *what: counted.append(what))
     assert [what for what in counted if what[0] == "features"] == [("features", done, 36) for done in (0, 20, 10, 6)]
-    assert [what for what in counted if what[0] == "probe"] == [("probe", done, 120) for done in (0, 30, 30, 30, 30)]
     assert counted[-3:] == [("finishing", done, 12) for done in (0, 6, 6)]
     assert "\nfinishing    12 predictions for validation and test, " in lines
 
@@ -357,32 +356,6 @@ def test_values_are_checked_before_images_are_read(wrong, message, folder, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_folder_of_one_class_is_refused_before_images_are_read_or_weights_looked_up(tmp_path):
-    said = []
-    write_photos(tmp_path / "photos", 6, colours={"apple": COLOURS["apple"]})
-    with pytest.raises(ValueError, match="at least two classes, found apple"):
-        rm.finetune(tmp_path / "photos", tmp_path / "runs", init="nowhere.pth", say=said.append)
-    assert not said
-    assert not (tmp_path / "runs").exists()
-
-
-def test_of_many_hidden_files_some_are_named(weights, tmp_path, monkeypatch):
-    def stop(*_):
-        raise InterruptedError
-
-    for number in range(12):
-        (write_photos(tmp_path / "photos", 3) / "plum" / f"x{number:02}.png").write_text("no image")
-    monkeypatch.setattr(finetuning, "inspect", stop)
-    said = []
-    with pytest.raises(InterruptedError):
-        rm.finetune(
-            tmp_path / "photos", tmp_path / "runs", init=str(weights), backbone=BACKBONE, device="cpu",
-            hide_unreadable=True, say=said.append,
-        )  # fmt: skip
-    (line,) = (line for line in said if line.startswith("hidden "))
-    assert re.search(r"12 files that cannot be decoded: .*/\.x00\.png, .*/\.x09\.png and 2 more$", line)
-
-
 def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
     (tmp_path / "file").touch()
     for wrong in ({"runs": tmp_path / "file" / "runs"}, {"export": tmp_path / "file" / "model.pt2"}):
@@ -433,11 +406,6 @@ def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_agai
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_an_unknown_score_is_named_before_anything_is_read(tmp_path):
-    with pytest.raises(ValueError, match="unknown score 'entropi': did you mean 'entropy'"):
-        rm.finetune(tmp_path / "nowhere", tmp_path / "runs", score="entropi")
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -457,18 +425,6 @@ def test_what_does_not_suit_the_backbone_is_refused_before_images_are_read(folde
             **{"backbone": "timm/test_resnet", **wrong},
         )  # fmt: skip
     assert not said
-    assert not (tmp_path / "runs").exists()
-
-
-def test_without_a_network_the_error_says_where_to_put_the_file(folder, tmp_path, monkeypatch):
-    from regmixup.networks import timm_models
-
-    def fail(published):
-        raise OSError("no network")
-
-    monkeypatch.setattr(timm_models, "_download", fail)
-    with pytest.raises(ValueError, match=r"could not be downloaded .*huggingface.co/timm/.*--init PATH.*cache folder"):
-        rm.finetune(folder, tmp_path / "runs", device="cpu", say=lambda _: None)
     assert not (tmp_path / "runs").exists()
 
 

@@ -93,7 +93,7 @@ def test_our_loader_gives_the_logits_of_the_run(run_of, digits, tmp_path, varian
     expected = logits(networks.bake(run.model(device="cpu")), digits)
     assert torch.equal(logits(load(tmp_path / "out", device="cpu"), digits), expected)
     torch.testing.assert_close(logits(run.model(device="cpu"), digits), expected)
-    with pytest.raises(ValueError, match=r"no predictor\.json: `regmixup\.deployment\.publish\.load` reads"):
+    with pytest.raises(ValueError, match=r"of publish with a predictor, .* it has no predictor\.json"):
         rm.Predictor.load(tmp_path / "out")
 
 
@@ -238,13 +238,6 @@ def test_checksums_are_those_of_all_files_but_the_card(published):
         assert hashlib.sha256((published / name).read_bytes()).hexdigest() == checksum
 
 
-def test_the_same_run_gives_the_same_bytes(run, predictor, published, tmp_path):
-    other = publish(run, tmp_path / "digit-net", predictor=predictor, license="mit")
-    for path in published.rglob("*.*"):
-        if path.is_file():
-            assert path.read_bytes() == (other / path.relative_to(published)).read_bytes()
-
-
 class TestErrors:
     def test_a_run_that_has_not_finished(self, run, tmp_path):
         copy = tmp_path / run.folder.name
@@ -305,7 +298,7 @@ class TestErrors:
 def test_the_command_prints_how_to_upload(run, tmp_path, capsys):
     assert command("publish", run.folder, tmp_path / "my net", "--calibrate", "--license", "mit") == 0
     shown = capsys.readouterr()
-    assert f"hf upload YOUR_NAME/my-net '{tmp_path / 'my net'}' .\n" in shown.out
+    assert f"hf upload YOUR_NAME/MODEL '{tmp_path / 'my net'}' .\n" in shown.out
     assert not shown.err
     assert rm.Predictor.load(tmp_path / "my net").validation == "digits/val"
     assert command("publish", run.folder, tmp_path / "my net") == 2

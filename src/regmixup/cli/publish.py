@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,9 +11,10 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
+from regmixup.deployment.card import NOT_MEASURED
 from regmixup.deployment.export import MODEL, PREDICTOR
 from regmixup.deployment.predictor import Predictor
-from regmixup.deployment.publish import CARD, check, publish, tested_on
+from regmixup.deployment.publish import CARD, check, publish
 from regmixup.names import printable
 from regmixup.run_folder import FITTED
 from regmixup.training.run import Run
@@ -66,20 +66,10 @@ def main(args: Sequence[str]) -> None:
         root=verb.root,
     )  # fmt: skip
     folder = verb.folder
-    if not (verb.test or tested_on(run)):
+    if NOT_MEASURED in (folder / CARD).read_text():
         print(f"warning: {folder / CARD} has no results, as {verb.run} holds no predictions of test images: give "
               "--test DATASET", file=sys.stderr)  # fmt: skip
     if verb.license == "unknown":
         print("warning: no licence is named, so nobody may use the weights: give --license", file=sys.stderr)
     print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")
-    hub_name = f"YOUR_NAME/{_hub_name(verb.name or folder.resolve().name)}"
-    print(printable(f"upload   hf upload {hub_name} {shlex.quote(str(folder))} ."))
-
-
-def _hub_name(name: str) -> str:
-    """Return a name as a hub takes it: at most 96 ASCII letters, digits and `_`, with a `-` or `.` between them.
-
-    >>> _hub_name("my net (2) v1.0"), _hub_name("été..net--b-"), _hub_name("网")
-    ('my-net-2-v1.0', 't-net-b', 'MODEL')
-    """
-    return "-".join(re.findall(r"\w+(?:\.\w+)*", name, re.ASCII))[:96].strip("-.") or "MODEL"
+    print(printable(f"upload   hf upload YOUR_NAME/MODEL {shlex.quote(str(folder))} ."))

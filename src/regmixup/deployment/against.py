@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import NormalDist, fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from regmixup import metrics
 from regmixup.data.catalogue import find
@@ -38,13 +38,16 @@ from regmixup.training.train import train
 FOLDS = 5
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """A measured quantity: its title, and the factor and the digits by which it is shown."""
 
     title: str
     factor: int
     digits: int
+
+    def shown(self, value: float, sign: str = "") -> str:
+        """Return a value, or with the sign "+" a difference, as it is printed."""
+        return f"{self.factor * value:{sign}.{self.digits}f}"
 
 
 METRICS = {
@@ -55,20 +58,16 @@ METRICS = {
 """Accuracy decides the verdict; NLL and AUGRC are better if smaller."""
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """The mean difference of two methods in a metric, with the bounds of its 95 % interval."""
 
-    metric: Metric
     mean: float
     low: float
     high: float
 
-    def shown(self, unit: str = "") -> str:
-        """Return the difference and its interval in words, such as "+0.4 points [-1.0, +1.8]"."""
-        mean, low, high = (
-            f"{self.metric.factor * value:+.{self.metric.digits}f}" for value in (self.mean, self.low, self.high)
-        )
+    def shown(self, metric: Metric, unit: str = "") -> str:
+        """Return the difference and its interval, such as "+0.4 points [-1.0, +1.8]"."""
+        mean, low, high = (metric.shown(value, "+") for value in self)
         return f"{mean}{unit} [{low}, {high}]"
 
 
@@ -101,15 +100,14 @@ class Comparison:
             changed = abs(difference.mean) + 1 / self.images
             half = NormalDist().inv_cdf(1 - LEVEL / 2) * math.sqrt(changed / self.images)
             low, high = min(low, difference.mean - half), max(high, difference.mean + half)
-        return Effect(METRICS[metric], difference.mean, low, high)
+        return Effect(difference.mean, low, high)
 
     def table(self) -> str:
         """Return the mean of every metric for both methods, and the differences with their intervals."""
         rows = [["", *(metric.title for metric in METRICS.values())]]
         for method, by_metric in self.values.items():
-            means = [f"{metric.factor * fmean(by_metric[name]):.{metric.digits}f}" for name, metric in METRICS.items()]
-            rows.append([method, *means])
-        rows.append(["difference", *(self.effect(name).shown() for name in METRICS)])
+            rows.append([method, *(metric.shown(fmean(by_metric[name])) for name, metric in METRICS.items())])
+        rows.append(["difference", *(self.effect(name).shown(metric) for name, metric in METRICS.items())])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -119,7 +117,7 @@ class Comparison:
         """Return one sentence about the accuracy."""
         first, second = self.values
         effect = self.effect("accuracy")
-        numbers = effect.shown(" points")
+        numbers = effect.shown(METRICS["accuracy"], " points")
         if effect.low > 0:
             return f"{second} is more accurate than {first} on these images: {numbers}"
         if effect.high < 0:
@@ -188,8 +186,8 @@ def _folds(job: Job) -> Iterator[Job]:
     whole = part.of if part is not None else job.photos.train
     check_counts(load_files(whole), FOLDS, "one for each fold, beside those kept for the test")
     for number in range(1, FOLDS + 1):
-        others = f"{whole}/without-{number}-of-{FOLDS}"
-        train_set, validation, test = f"{others}/train-85", f"{others}/val-15", f"{whole}/fold-{number}-of-{FOLDS}"
+        outside = f"{whole}/without-{number}-of-{FOLDS}"
+        train_set, validation, test = f"{outside}/train-85", f"{outside}/val-15", f"{whole}/fold-{number}-of-{FOLDS}"
         sets = {name: load_files(name) for name in (train_set, validation, test)}
         sizes = {name: len(images) for name, images in sets.items()}
         photos = replace(job.photos, train=train_set, validation=validation, test=test, sizes=sizes)

@@ -26,6 +26,7 @@ METRICS = {
     "fpr_at_tpr": "FPR at 95 % TPR",
 }
 """The metrics that a card shows, by their names in rows."""
+NOT_MEASURED = "Not measured"
 _MOST_NAMES = 20
 _CITATION = """@inproceedings{pinto2022regmixup,
   title = {{RegMixup}: Mixup as a Regularizer Can Surprisingly Improve Accuracy and Out Distribution Robustness},
@@ -132,7 +133,7 @@ def _orientation(contents: Contents) -> str:
 
 def _results(contents: Contents) -> str:
     if not contents.rows:
-        return "Not measured: the run held no predictions for a test set.\n"
+        return f"{NOT_MEASURED}: the run held no predictions for a test set.\n"
     lines = [
         (row.dataset,
          METRICS[row.metric] + (f" ({row.score})" if row.score else ""),
@@ -183,8 +184,8 @@ def _limits(contents: Contents) -> str:
 def _licence(contents: Contents) -> str:
     unknown = contents.license == "unknown"
     text = "The publisher has not chosen a licence." if unknown else f"Weights: {_plain(contents.license)}."
-    others = ", and those of the initial weights" if contents.run.config.init else ""
-    return f"{text} The terms of the train data hold beside it{others}.\n"
+    more = ", and those of the initial weights" if contents.run.config.init else ""
+    return f"{text} The terms of the train data hold beside it{more}.\n"
 
 
 def _front_matter(contents: Contents) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _front_matter(contents: Contents) -> dict[str, Any]:
         sets: dict[str, list[Row]] = {}
         for row in contents.rows:
             sets.setdefault(row.dataset, []).append(row)
-        front["model-index"] = [{"name": contents.name, "results": [_result(*one) for one in sets.items()]}]
+        front["model-index"] = [{"name": contents.name, "results": [_result(*part) for part in sets.items()]}]
     return front
 
 
@@ -212,9 +213,10 @@ def _result(dataset: str, rows: Iterable[Row]) -> dict[str, Any]:
     metrics = []
     for row in rows:
         detail = ", ".join(part for part in (row.score, row.posthoc.removeprefix("none")) if part)
-        own = {"type": row.metric, "value": row.value, "name": METRICS[row.metric] + (f" ({detail})" if detail else "")}
+        name = METRICS[row.metric] + (f" ({detail})" if detail else "")
         interval = {} if row.low is None else {"low": row.low, "high": row.high, "level": 0.95}
-        metrics.append({**own, "args": {**interval, "n": row.n}})
+        args = {**interval, "n": row.n}
+        metrics.append({"type": row.metric, "value": row.value, "name": name, "args": args})
     family, _, split = dataset.partition(", ")[0].partition("/")
     return {
         "task": {"type": "image-classification", "name": "Image classification"},
@@ -239,10 +241,12 @@ def yaml_text(value: Any, indent: str = "") -> str:
         return f"{indent}{json.dumps(value, ensure_ascii=False)}\n"
     inner = f"{indent}  "
     if isinstance(value, list):
-        return "".join(f"{indent}- {yaml_text(one, inner).removeprefix(inner)}" for one in value)
-    nested = {key for key, one in value.items() if isinstance(one, Mapping | list) and one}
-    texts = {key: f"\n{yaml_text(one, inner)}" if key in nested else f" {yaml_text(one)}" for key, one in value.items()}
-    return "".join(f"{indent}{key}:{text}" for key, text in texts.items())
+        return "".join(f"{indent}- {yaml_text(entry, inner).removeprefix(inner)}" for entry in value)
+    lines = []
+    for key, entry in value.items():
+        nested = isinstance(entry, Mapping | list) and entry
+        lines.append(f"{indent}{key}:" + (f"\n{yaml_text(entry, inner)}" if nested else f" {yaml_text(entry)}"))
+    return "".join(lines)
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

@@ -27,7 +27,7 @@ from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import SPLITS
 from regmixup.deployment.calibration import Promise
 from regmixup.mixing import to_float
-from regmixup.names import check_name, shortened
+from regmixup.names import check_name
 from regmixup.networks import build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.posthoc import FittedConformal
@@ -170,13 +170,11 @@ def public_name(dataset: str, tuned: Mapping[str, Any] | None = None) -> str:
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of a saved folder."""
     if not (folder / PREDICTOR).is_file():
-        hint = ": `regmixup.deployment.publish.load` reads its network" if (folder / MODEL).is_file() else ""
-        if (folder / FITTED / PREDICTOR).is_file():
-            hint = f": name {folder / FITTED}"
-        if folder.suffix == ".onnx":
-            hint = ". An .onnx file runs in onnxruntime, with the facts in its metadata"
+        inside = folder / FITTED
+        hint = f": name {inside}" if (inside / PREDICTOR).is_file() else ". An .onnx file runs in onnxruntime"
         raise ValueError(
-            f"{folder} must be a folder that Predictor.save has written or a .pt2 file, it has no {PREDICTOR}{hint}"
+            f"{folder} must be a folder of Predictor.save, or of publish with a predictor, or a .pt2 file, it has no "
+            f"{PREDICTOR}{hint}"
         )
     return read_table(folder / PREDICTOR)
 
@@ -207,18 +205,10 @@ def in_our_names(tensors: Mapping[str, Tensor], network_name: str, network: nn.M
 
 def restore(module: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Load weights into a module of the same architecture. folder: where they come from, for the error."""
-    wanted = module.state_dict()
-    differing = [f"{name} (not saved)" for name in wanted.keys() - tensors.keys()]
-    differing += [f"{name} (saved, but not in the model)" for name in tensors.keys() - wanted.keys()]
-    differing += [
-        f"{name} ({tuple(tensors[name].shape)} saved, {tuple(wanted[name].shape)} in the model)"
-        for name in wanted.keys() & tensors.keys()
-        if wanted[name].shape != tensors[name].shape
-    ]
-    if differing:
-        shown = shortened(sorted(differing), 3)
-        raise ValueError(f"model must have the architecture that was saved in {folder}; they differ in {shown}")
-    module.load_state_dict(tensors)
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise ValueError(f"model must have the architecture that was saved in {folder}: {error}") from error
 
 
 def read_program(path: Path) -> tuple[ExportedProgram, dict[str, Any]]:
@@ -227,14 +217,12 @@ def read_program(path: Path) -> tuple[ExportedProgram, dict[str, Any]]:
     try:
         zipfile.ZipFile(path).close()  # first: of a file that is no archive, torch prints the stack
         program = torch.export.load(path, extra_files=extra)
+        return program, json.loads(extra[METADATA])
     except Exception as error:  # of many kinds, by what is wrong: no archive, one cut short, another one
         raise ValueError(
             f"{path} must be a file that Predictor.export has written, it cannot be read ({type(error).__name__}: "
             f"{error}): copy or export it again"
         ) from error
-    if not extra[METADATA]:
-        raise ValueError(f"{path} must be a file that Predictor.export has written, it has no {METADATA}")
-    return program, json.loads(extra[METADATA])
 
 
 def export(

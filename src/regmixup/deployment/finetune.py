@@ -37,7 +37,7 @@ from regmixup.deployment.folder import (
     PhotoFolder,
     Settings,
     expected_pixels,
-    find_classes,
+    find_folder,
     hide_files,
     inspect,
     native_size,
@@ -108,7 +108,7 @@ def finetune(
     export: a .pt2 or .onnx file to write, which runs without this package.
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
-    `Watch`. advance: called with "reading", "features", "probe" or "finishing", the number of images just done, and
+    `Watch`. advance: called with "reading", "features" or "finishing", the number of images just done, and
     that of all.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
@@ -179,7 +179,7 @@ def prepare(path: str | Path, runs: str | Path, request: Request, *, say: Say, a
     check_present(device)
     check_method(request.method, request.class_weights)
     check_network(request.backbone)
-    find_classes(path)
+    find_folder(path)
     if not request.init:
         raise ValueError("init must be timm or the path of a file with weights, got '': a linear probe needs features")
     init = identify(request.init, request.backbone)  # last, as it may download the weights
@@ -322,7 +322,7 @@ class Job:
         if rows is not None:
             validation = Features(validation.values[rows], validation.labels[rows])
         weight = balanced_weight(self.images.labels, len(classes)) if self.request.class_weights == "balanced" else None
-        head = fit_probe(train_features, validation, len(classes), weight, advance)
+        head = fit_probe(train_features, validation, len(classes), weight)
         assert isinstance(model.head, torch.nn.Linear)
         with torch.no_grad():
             model.head.weight.copy_(head.weight)

@@ -123,26 +123,17 @@ def find_folder(path: str | Path) -> Path:
     return folder
 
 
-def find_classes(path: str | Path) -> tuple[Path, _Names, dict[str, dict[str, list[str]]]]:
-    """Return the folder, its parts, and of each part's folder the files by class; raise without two classes.
-
-    No file is read, so what is wrong with the folder is told before weights are downloaded.
-    """
-    folder = find_folder(path)
-    names = _name_parts(folder)
-    roots = sorted({name.removeprefix("folder:") for name in names.wholes})
-    inside = {root: {name: image_files(Path(root) / name) for name in class_folders(Path(root))} for root in roots}
-    _check_classes(folder, inside)
-    return folder, names, inside
-
-
 def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder:
     """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
 
     Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
     different images, files that cannot be decoded. The error says what to do.
     """
-    folder, names, inside = find_classes(path)
+    folder = find_folder(path)
+    names = _name_parts(folder)
+    roots = sorted({name.removeprefix("folder:") for name in names.wholes})
+    inside = {root: {name: image_files(Path(root) / name) for name in class_folders(Path(root))} for root in roots}
+    _check_classes(folder, inside)
     sides, unreadable = _decode(
         [file for part in inside.values() for files in part.values() for file in files], advance
     )
@@ -333,10 +324,10 @@ def hide_files(path: str | Path) -> list[str]:
 def _find_copies(sets: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts whose content is in the train part, each with the train file."""
     train = dict(zip(hash_files(sets["train"]), sets["train"].paths, strict=True))
-    others = [part for role, part in sets.items() if role != "train"]
+    tested = [part for role, part in sets.items() if role != "train"]
     return [
         f"{printable(path)} = {printable(train[digest])}"
-        for part in others
+        for part in tested
         for path, digest in zip(part.paths, hash_files(part), strict=True)
         if digest in train
     ]

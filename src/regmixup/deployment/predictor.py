@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -271,9 +272,7 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
-        facts = {**files.plain(self), "validation": public_name(self.validation)}
-        facts = {name: value for name, value in facts.items() if name not in {"kind", "architecture", *unset}}
+        facts = {**files.plain(replace(self, architecture=None)), "validation": public_name(self.validation)}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
@@ -282,11 +281,10 @@ class Predictor(Facts):
         Files, bytes and Pillow images are taken as well, see `read`; also a list of such, or of tensors (C, H, W).
         """
         check_count("batch_size", batch_size)
-        if isinstance(images, list | tuple) and images and isinstance(images[0], Source | Tensor):
+        if isinstance(images, list | tuple) and images:
             parts = [self._to_tensor(image) for image in images]
-            kinds = {f"{tuple(part.shape)} {part.dtype}" for part in parts}
-            if len(kinds) != 1:
-                raise ValueError(f"images in a list must have one shape and type, got {sorted(kinds)}")
+            if len(kinds := {(tuple(part.shape), part.dtype) for part in parts}) != 1:
+                raise ValueError(f"images in a list must have one shape and type, got {kinds}")
             images = torch.stack(parts)
         images = self._to_tensor(images)
         single = images.ndim == len(self.input_shape)
@@ -333,8 +331,7 @@ class Predictor(Facts):
         """Return the batch in uint8 or float32; raise if it does not hold such images."""
         if tuple(batch.shape[1:]) != tuple(self.input_shape) or len(batch) == 0:
             shape = ", ".join(map(str, self.input_shape))
-            hint = ": channels come first; files and Pillow images are taken, too" * (len(self.input_shape) == 3)
-            raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}{hint}")
+            raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}")
         if batch.dtype == torch.uint8:
             if self.inputs != "pixels" and self.normalize is None:
                 raise ValueError(
@@ -344,11 +341,10 @@ class Predictor(Facts):
             return batch
         if not batch.is_floating_point():
             raise ValueError(f"images must be uint8 or floating point, got {batch.dtype}")
-        low, high = batch.aminmax()
-        if self.inputs == "pixels" and not (float(low) >= 0 and float(high) <= 1):
-            raise ValueError(f"floating-point images must lie in [0, 1], got {float(low):g} to {float(high):g}")
-        if not bool(torch.isfinite(low) & torch.isfinite(high)):
-            raise ValueError(f"images must be finite, got {float(low):g} to {float(high):g}")
+        low, high = map(float, batch.aminmax())
+        if not math.isfinite(low + high) or (self.inputs == "pixels" and not 0 <= low <= high <= 1):
+            contract = "lie in [0, 1]" if self.inputs == "pixels" else "be finite"
+            raise ValueError(f"floating-point images must {contract}, got {low:g} to {high:g}")
         if self.inputs == "normalised" and look_like_pixels(batch):
             warnings.warn(
                 "images look like pixels, but Predictor.fit was given normalised ones, so the answers are wrong. "

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from torch.nn import functional as F
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import labels_among
-from regmixup.deployment.folder import PASSES, Advance
+from regmixup.deployment.folder import PASSES
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
 from regmixup.training.config import TrainConfig, resolve
@@ -91,11 +90,10 @@ def fit_probe(
     validation: Features,
     num_classes: int,
     weight: Sequence[float] | None = None,
-    advance: Advance = lambda *_: None,
 ) -> ProbeHead:
     """Fit a linear head on features; of several decays, the one with the best validation accuracy, then NLL.
 
-    weight: one per class, for the loss of the train images. advance: called after each decay, which sees all of them.
+    weight: one per class, for the loss of the train images.
 
     >>> x = torch.tensor([[-1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     >>> head = fit_probe(Features(x, torch.tensor([0, 0, 1, 1])), Features(x, torch.tensor([0, 0, 1, 1])), 2)
@@ -111,8 +109,6 @@ def fit_probe(
     b = nn.Parameter(z.new_zeros(num_classes))
     class_weight = None if weight is None else torch.tensor(weight, dtype=dtype)
     best: tuple[float, float] | None = None
-    part, count = partial(advance, "probe"), len(train.labels)
-    part(0, len(DECAYS) * count)
     for decay in DECAYS:
         _minimise(w, b, z, train.labels, decay, class_weight)
         logits = z_val @ w.detach().T + b.detach()
@@ -121,7 +117,6 @@ def fit_probe(
         if best is None or rank > best:
             best, folded = rank, w.detach() * scale
             head = ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
-        part(count, len(DECAYS) * count)
     return head
 
 

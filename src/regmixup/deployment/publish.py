@@ -80,17 +80,18 @@ def publish(
     run = run if isinstance(run, Run) else Run.open(run)
     folder = Path(folder)
     record = check(run, folder, test=test)
-    found = _predictor_of(run, predictor)
+    fitted, tuned = _predictor_of(run, predictor), read_finetuned(run.folder)
+    tested = tuned["photos"]["test"] if tuned is not None else ""
     if test:
         run.predict(test, root=root)
     model = bake(run.model(device="cpu", root=root))
     contents = Contents(
         run=run,
         record=record,
-        tuned=read_finetuned(run.folder),
-        architecture=(found and found.architecture) or Architecture.of(run, record),
-        predictor=found,
-        rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
+        tuned=tuned,
+        architecture=(fitted and fitted.architecture) or Architecture.of(run, record),
+        predictor=fitted,
+        rows=_rows(run, fitted, test or tested, uncertain=isinstance(model.head, HasVariance)),
         name=name or folder.resolve().name,
         license=license,
     )
@@ -128,36 +129,37 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
     """
     import_components()
     path = Path(folder) / CONFIG
-    own = read_json(path).get("regmixup") if path.is_file() else None
-    if not isinstance(own, dict) or not {"architecture", "weights"} <= own.keys():
+    facts = read_json(path).get("regmixup") if path.is_file() else None
+    if not isinstance(facts, dict) or not {"architecture", "weights"} <= facts.keys():
         raise ValueError(f"{folder} must be a folder that `regmixup publish` has written, it has no such {CONFIG}")
-    architecture = decode(Architecture, own["architecture"], str(path))
+    architecture = decode(Architecture, facts["architecture"], str(path))
+    tensors = read_weights(Path(folder), str(facts["weights"]), architecture)
     model = architecture.build()[0]
-    tensors = read_weights(Path(folder), str(own["weights"]), architecture)
     restore(model, in_our_names(tensors, architecture.network, model), Path(folder))
     return model.to(choose_device(device)).eval()
 
 
-def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor | None:
-    if given is None and not (run.folder / FITTED / PREDICTOR).is_file():
+def _predictor_of(run: Run, predictor: Predictor | str | Path | None) -> Predictor | None:
+    """Return the predictor to publish, made from this run; that of the run folder where none is given."""
+    if predictor is None and not (run.folder / FITTED / PREDICTOR).is_file():
         return None
-    found = given if isinstance(given, Predictor) else Predictor.load(given or run.folder / FITTED, device="cpu")
-    if found.fingerprint != run.fingerprint:
+    if not isinstance(predictor, Predictor):
+        predictor = Predictor.load(predictor or run.folder / FITTED, device="cpu")
+    if predictor.fingerprint != run.fingerprint:
         raise ValueError(
-            f"predictor must be made from the run {run.folder.name}, got one of "
-            f"{f'the run {found.fingerprint[:12]}' if found.fingerprint else 'another model'}: Predictor.from_run(run)"
+            f"predictor must be made from the run {run.folder.name}, got one of the run "
+            f"{predictor.fingerprint[:12] or 'of another model'}: Predictor.from_run(run)"
         )
-    return found
+    return predictor
 
 
 def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bool) -> list[Row]:
     """Measure the stored predictions; of OOD scores, the one that the predictor uses, or would use."""
     stored: dict[str, list[Predictions]] = {}
-    for path in _files(run):
-        found = predictions.load(path)
-        if found.dataset.startswith("path:"):  # images between two others, which have no right answer
-            continue
-        stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
+    for path in sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors")):
+        part = predictions.load(path)
+        if not part.dataset.startswith("path:"):  # images between two others, which have no right answer
+            stored.setdefault("test" if part.dataset == test_set else part.role, []).append(part)
     score, temperature, posthoc = deployed_score(run.config.objective), None, None
     if predictor is not None:
         # At 1, as where no validation image was wrong, every row would come twice.
@@ -182,24 +184,6 @@ def _shown(rows: list[Row], score: str, tuned: dict[str, Any] | None) -> Iterato
             yield replace(row, dataset=public_name(row.dataset, tuned) + mean)
 
 
-def _files(run: Run) -> list[Path]:
-    return sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors"))
-
-
-def tested_on(run: Run) -> str:
-    """Return the name of a test set that the run has stored predictions of; "" if there is none.
-
-    For a model of image folders, that is what `regmixup finetune` has recorded.
-    """
-    tuned = read_finetuned(run.folder)
-    recorded = tuned["photos"]["test"] if tuned is not None else ""
-    for path in _files(run):
-        info = predictions.read_header(path).info
-        if info.get("role") == "test" or (recorded and info.get("dataset") == recorded):
-            return info["dataset"]
-    return ""
-
-
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
     save_tensors(folder / MODEL, library_state_dict(contents.architecture.network, model), {"format": "pt"})
     weights = digest(folder / MODEL)
@@ -216,8 +200,12 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
 
 def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any]:
     architecture, classes = contents.architecture, contents.record["classes"]
-    own = {"version": regmixup.__version__, "fingerprint": contents.run.fingerprint, "weights": weights,
-           "architecture": encode(architecture)}  # fmt: skip
+    facts = {
+        "version": regmixup.__version__,
+        "fingerprint": contents.run.fingerprint,
+        "weights": weights,
+        "architecture": encode(architecture),
+    }
     config: dict[str, Any] = {"num_classes": len(classes), "num_features": feature_dim, "label_names": classes}
     if contents.timm:
         from regmixup.networks.timm_models import published_config
@@ -229,7 +217,7 @@ def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any
             architecture.network, input_shape=architecture.input_shape, num_classes=len(classes),
             mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=crop,
         ) | config  # fmt: skip
-    return {**config, "regmixup": own}
+    return {**config, "regmixup": facts}
 
 
 def _training(contents: Contents) -> dict[str, Any]:
