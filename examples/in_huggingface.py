@@ -9,8 +9,7 @@ import regmixup as rm
 class ObjectiveTrainer(Trainer):
     """A Trainer of image classifiers for any objective. generator: of the mixing; None is torch's global one."""
 
-    # The loss is a mean over the batch: the Trainer must divide it by the number of accumulated batches.
-    loss_is_scaled_for_ga = False
+    loss_is_scaled_for_ga = False  # a mean over the batch, which the Trainer divides by the accumulated batches
 
     def __init__(self, *args, objective, generator=None, **options):
         super().__init__(*args, **options)
@@ -33,7 +32,7 @@ def rows(data):
 
 
 def accuracy(predicted):
-    return {"accuracy": float((predicted.predictions.argmax(axis=1) == predicted.label_ids).mean())}
+    return {"accuracy": (predicted.predictions.argmax(axis=1) == predicted.label_ids).mean().item()}
 
 
 def main():
