@@ -9,11 +9,15 @@ import regmixup as rm
 
 
 def make_task(model, objective, generator=None):
-    """Return a timm task that trains by any objective. generator: of the mixing; None is torch's global one."""
+    """Return a timm task that trains by any objective, and evaluates by plain cross-entropy.
+
+    generator: of the mixing; None is torch's global one.
+    """
 
     class ObjectiveTask(ClassificationTask):
         def forward(self, input, target):
-            out = self.criterion(self.trainable_module, input, target, generator=generator)
+            model = self.trainable_module
+            out = (self.criterion if model.training else rm.ERM())(model, input, target, generator=generator)
             return {"loss": out.loss, "output": out.logits}
 
     return ObjectiveTask(model, objective, verbose=False)

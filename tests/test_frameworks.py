@@ -172,6 +172,9 @@ def test_a_task_of_timm():
     expected, own_losses = own()
     assert_same_training(model, expected, losses, own_losses)
     assert task.get_checkpoint_state()["state_dict"].keys() == model.state_dict().keys()
+    x, y = batches(1)[0]
+    model.eval()
+    torch.testing.assert_close(task(x, y)["loss"], torch.nn.functional.cross_entropy(model(x), y))
 
 
 def test_the_loop_of_timms_script_with_a_transform_for_its_mixup():

@@ -11,6 +11,8 @@ import regmixup as rm
 from tests.frameworks import BATCH, OBJECTIVE, batches, example, gradient_of, own_loop, seeded
 
 STEPS = 4
+# Their labels are soft on purpose, of which a transform warns once.
+pytestmark = pytest.mark.filterwarnings("ignore:y must be class indices or one-hot rows")
 
 
 def vit():
@@ -93,6 +95,14 @@ def test_a_transform_as_the_collator_does_so_too_with_the_right_loss(tmp_path):
 
     found, seen, _ = train(tmp_path, SoftTargets, transform=as_transform(), objective=None)
     torch.testing.assert_close(found, own_gradient(seen), rtol=0, atol=1e-6)
+
+
+def test_the_trainers_own_label_smoothing_is_refused_and_the_loss_named(tmp_path):
+    from transformers import TrainingArguments
+
+    arguments = TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, use_cpu=True)
+    with pytest.raises(ValueError, match=r"^label_smoothing_factor must be 0: .*CrossEntropy\(smoothing="):
+        example("in_huggingface")["ObjectiveTrainer"](vit(), arguments, objective=OBJECTIVE)
 
 
 def test_trap_1_float_labels_silently_become_binary_cross_entropy(tmp_path):

@@ -57,7 +57,11 @@ EXPECTED = {
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 
 
-@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_expected():
+    assert set(EXPECTED) == set(METHODS)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
 def test_a_method_is_the_digits_recipe_with_its_own_parts(name):
     plain = configure("digits", "dnn")
     assert configure("digits", name) == dataclasses.replace(plain, **EXPECTED[name])
