@@ -106,7 +106,7 @@ def load(
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
     columns are left out; `info["read_as"]` says which. docs/evaluation.md has the whole rule.
     labels: the "first" or "last" column of a table that names none, "none", or a file of them. Only with this may a
-    table have no line of names. columns: the columns of the classes in tables, by names or patterns such as "logit_*".
+    table have no line of names. columns: the columns of the classes in tables, by names or patterns such as `logit_*`.
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
