@@ -13,6 +13,7 @@ from PIL import Image
 from regmixup import data
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.predictions.store import load
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
@@ -275,10 +276,10 @@ def evaluation(results, tmp_path_factory):
     models = [
         ModelPredictions(
             name=name,
-            test=folder / "digits__test.safetensors",
-            validation=folder / "digits__val.safetensors",
-            shift=[folder / f"digits-c__contrast__{severity}.safetensors" for severity in (1, 5)],
-            ood=[folder / "photographs__test.safetensors"],
+            test=load(folder / "digits__test.safetensors"),
+            validation=load(folder / "digits__val.safetensors"),
+            shift=[load(folder / f"digits-c__contrast__{severity}.safetensors") for severity in (1, 5)],
+            ood=[load(folder / "photographs__test.safetensors")],
         )
         for name, folder in folders.items()
     ]

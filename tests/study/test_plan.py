@@ -110,7 +110,7 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
         ("[train]", "[[grid.dnn]]\nlr = 0.1\n[[grid.dnn]]\nlr = 0.2\n[train]", "a label of its own, got dnn twice"),
         ("epochs = 5", "epochs = 0", r"cannot plan dnn, digits, of study .*mini\.toml: epochs must be an integer >= 1"),
         ('"photographs/test"', '"photograph/test"', "unknown dataset of ood 'photograph/test': did you mean"),
-        ("shift = [", 'shift = ["folder", ', "unknown dataset of shift 'folder': Available: folder:PATH"),
+        ("shift = [", 'shift = ["folder", ', "unknown dataset of shift 'folder': Available: the families digits"),
         ('"path:digits/test"', '"digits/test"', "profile must be a `path:` set"),
         ('"photographs/test"', '"photographs/test", "photographs/test"', "ood must name each dataset once"),
         ('test = "digits/test"\n', "\n", "evaluate must name a test set, or a validation set and no other"),

@@ -119,13 +119,3 @@ def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):
     again = rm.train(settings, tmp_path, device="cpu")
     assert [record["epoch"] for record in again.history()] == [1, 2]
     assert again.history()[0] == run.members()[1].history()[0]
-
-
-def test_a_folder_deleted_while_it_trains_is_an_error_and_nothing_is_left(tmp_path):
-    """Else the run ends with status 0 and a folder that nothing can be done with."""
-    folder = tmp_path / SETTINGS.name
-    with after_step(1, lambda: shutil.rmtree(next(tmp_path.iterdir()))), pytest.raises(OSError, match="was deleted"):
-        rm.train(SETTINGS, tmp_path, device="cpu")
-    assert list(tmp_path.iterdir()) == []
-    assert not folder.exists()
-    assert rm.train(SETTINGS, tmp_path, device="cpu").finished
