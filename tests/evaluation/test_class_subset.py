@@ -91,6 +91,11 @@ def test_examples_of_an_ood_set_of_some_classes_are_compared_with_test_images_of
     assert exhibits(test, [ood])[2] == ("accepted", 1, [("one", "")])
 
 
+def test_logits_of_fewer_classes_than_the_subset_needs_are_refused():
+    with pytest.raises(ValueError, match="a set of class 9 needs logits of more than 9 classes, got 4 of a"):
+        restrict_predictions(Predictions(LOGITS, torch.tensor([1, 9, 1]), dataset="a", info={"class_subset": "1,9"}))
+
+
 def test_a_test_set_without_the_subsets_classes_is_refused():
     ood = Predictions(torch.zeros(1, 4), torch.tensor([1]), dataset="o", info=SUBSET)
     with pytest.raises(ValueError, match="test has no image of the 2 classes of o"):

@@ -27,25 +27,13 @@ def subset_of(info: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(map(int, info["class_subset"].split(",")))
 
 
-def restrict(logits: Tensor, class_indices: Sequence[int]) -> Tensor:
-    """Return the columns of some classes: (N, K) -> (N, len(class_indices)).
-
-    >>> restrict(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), (1, 3)).tolist()
-    [[1.0, 3.0]]
-    """
-    index = _check(class_indices)
-    if logits.ndim != 2 or int(index.max()) >= logits.shape[1]:
-        raise ValueError(f"logits must be (N, K) with K > {int(index.max())}, got {tuple(logits.shape)}")
-    return logits[:, index.to(logits.device)]
-
-
 def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
     """Map labels among all classes to positions among `class_indices`.
 
     >>> restrict_labels(torch.tensor([3, 1, 3]), (1, 3)).tolist()
     [1, 0, 1]
     """
-    index = _check(class_indices).to(labels.device)
+    index = torch.tensor(class_indices, device=labels.device)
     same = labels[:, None] == index
     if not bool(same.any(dim=1).all()):
         outside = labels[~same.any(dim=1)][0]
@@ -80,23 +68,19 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
 
 
 def _restricted(predictions: Predictions, subset: Sequence[int], labels: Tensor) -> Predictions:
+    if max(subset) >= predictions.logits.shape[1]:
+        got = f"{predictions.logits.shape[1]} of {predictions.dataset}"
+        raise ValueError(f"a set of class {max(subset)} needs logits of more than {max(subset)} classes, got {got}")
     probs = predictions.probs
     if probs is not None:
         # Those given that the class is one of these; as for logits, where they are their softmax.
-        probs = restrict(probs, subset)
+        probs = probs[:, list(subset)]
         probs = probs / probs.sum(dim=1, keepdim=True)
     return Predictions(
-        restrict(predictions.logits, subset),
+        predictions.logits[:, list(subset)],
         labels,
         probs=probs,
         dataset=f"{predictions.dataset} ({len(subset)} classes)",
         role=predictions.role,
         info={key: value for key, value in predictions.info.items() if key != "class_subset"},
     )
-
-
-def _check(class_indices: Sequence[int]) -> Tensor:
-    index = torch.tensor(class_indices, dtype=torch.int64)
-    if index.ndim != 1 or len(index) == 0 or int(index.min()) < 0 or len(index.unique()) != len(index):
-        raise ValueError(f"class_indices must be different integers >= 0, got {list(class_indices)[:10]}")
-    return index

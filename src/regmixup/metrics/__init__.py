@@ -17,14 +17,10 @@ from regmixup.metrics.calibration import (
     reliability,
 )
 from regmixup.metrics.detection import (
-    AurocDifference,
-    AurocEstimate,
     RocCurve,
     ScorePair,
     aupr,
     auroc,
-    auroc_interval,
-    compare_auroc,
     fpr_at_tpr,
     roc_curve,
 )
@@ -47,10 +43,10 @@ from regmixup.metrics.shift import mean_corruption_error
 from regmixup.metrics.streaming import AUGRC, AUROC
 
 __all__ = [
-    "AUGRC", "AUROC", "CLASSIFICATION", "DETECTION", "SELECTIVE", "AurocDifference", "AurocEstimate", "Bootstrap",
+    "AUGRC", "AUROC", "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap",
     "ClassMoments", "Interval", "Outcomes", "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "Selection",
-    "accuracy", "adaptive_ece", "augrc", "aupr", "aurc", "auroc", "auroc_interval", "brier", "classwise_ece",
-    "compare_auroc", "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc",
+    "accuracy", "adaptive_ece", "augrc", "aupr", "aurc", "auroc", "brier", "classwise_ece",
+    "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc",
     "fisher_criterion", "fpr_at_tpr", "mce", "mean_corruption_error", "nll", "reliability", "resampled",
     "risk_coverage", "roc_curve", "scod_augrc", "scod_aurc",
 ]  # fmt: skip

@@ -56,7 +56,7 @@ def test_pieces_do_not_show_and_inputs_are_left_alone(fitted, name, monkeypatch)
 
 @pytest.mark.parametrize(
     "score",
-    [Mahalanobis(), Mahalanobis(covariance="tied"), Mahalanobis(variance_ratio=0.9), RelativeMahalanobis(), KNN(k=5)],
+    [Mahalanobis(), Mahalanobis(covariance="tied"), RelativeMahalanobis(), KNN(k=5)],
 )
 def test_samples_far_from_every_class_score_higher(score):
     train, test, far = mixture(90, 0), mixture(40, 1), mixture(40, 2, far=12.0)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy.spatial.distance import mahalanobis
 from sklearn.covariance import EmpiricalCovariance
-from sklearn.decomposition import PCA
 
 from regmixup.metrics.scores import Mahalanobis, RelativeMahalanobis
 from tests.metrics.scores.made_up import CLASSES, WIDTH, mixture
@@ -43,7 +42,6 @@ def test_jitter_is_added_in_units_of_the_mean_within_class_variance(covariance):
     inverses = [np.linalg.inv(sigma + ridge * np.eye(WIDTH)) for sigma in sigmas]
     fitted = Mahalanobis(covariance=covariance, jitter=0.3).fit(*TRAIN)
     assert fitted.facts["ridge"] == pytest.approx(ridge, rel=1e-12)
-    assert fitted.facts["components"] == WIDTH
     expected = by_scipy(TEST.features.numpy(), [c[0] for c in classes], inverses)
     np.testing.assert_allclose(fitted(TEST.features), expected, rtol=1e-9)
 
@@ -66,27 +64,13 @@ def test_relative_is_the_tied_distance_less_that_to_all_train_features():
     np.testing.assert_allclose(found, tied.numpy() - overall, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize(("ratio", "covariance"), [(0.3, "classwise"), (0.6, "tied"), (0.9, "classwise")])
-def test_a_variance_ratio_is_scikit_learns_pca_before_the_fit(covariance, ratio):
-    pca = PCA(n_components=ratio, svd_solver="full").fit(TRAIN.features.numpy())
-    train, test = (torch.from_numpy(pca.transform(part.features.numpy())) for part in (TRAIN, TEST))
-    fitted = Mahalanobis(covariance=covariance, variance_ratio=ratio).fit(*TRAIN)
-    plain = Mahalanobis(covariance=covariance).fit(train, TRAIN.labels)
-    assert fitted.facts["components"] == pca.n_components_ < WIDTH
-    assert fitted.facts["ridge"] == pytest.approx(plain.facts["ridge"], rel=1e-9)
-    torch.testing.assert_close(fitted(TEST.features), plain(test), rtol=1e-8, atol=0)
-
-
-def test_fewer_samples_than_dimensions_need_jitter_or_a_projection():
+def test_fewer_samples_than_dimensions_need_jitter():
     """Five samples of each class in 6 dimensions, one unit being dead."""
     features, labels = mixture(15, 5)
     features[:, 2] = 0
     with pytest.raises(ValueError, match="singular with 0 on its diagonal: raise jitter"):
         Mahalanobis(jitter=0.0).fit(features, labels)
     assert torch.isfinite(Mahalanobis().fit(features, labels)(TEST.features)).all()
-    projected = Mahalanobis(jitter=0.0, variance_ratio=0.9).fit(features, labels)
-    assert projected.facts["components"] <= 4
-    assert torch.isfinite(projected(TEST.features)).all()
 
 
 def test_a_class_of_one_sample_gets_a_round_gaussian():
@@ -114,8 +98,6 @@ def test_labels_are_only_names(score):
     [
         ({"covariance": "diagonal"}, "unknown covariance 'diagonal'"),
         ({"jitter": -1e-3}, "jitter must be a finite number >= 0"),
-        ({"variance_ratio": 0.0}, "variance_ratio must be a finite number > 0 and <= 1"),
-        ({"variance_ratio": 1.5}, "variance_ratio must be a finite number > 0 and <= 1"),
     ],
 )
 def test_bad_fields_are_named(fields, message):

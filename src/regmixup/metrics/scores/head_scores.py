@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -59,24 +58,19 @@ class ReAct(FeatureScore):
 
 @dataclass(frozen=True, kw_only=True)
 class ASH(FeatureScore):
-    """-logsumexp(W phi' + b), phi' the feature less the `percentile` % smallest of its numbers (Djurisic et al., 2023).
+    """-logsumexp(W phi' + b), phi' the feature without the `percentile` % smallest of its numbers, the others times
+    exp(s_1 / s_2), s_1 being the sum of all numbers and s_2 that of those left (ASH-S; Djurisic et al., 2023).
 
-    variant: "p" leaves the others as they are, "b" sets each to the sum s_1 of all over their count, and "s" multiplies
-    them by exp(s_1 / s_2), s_2 being the sum of those left. Features must be >= 0, as after a ReLU; only "p" has a
-    meaning for others.
-
-    The authors' percentiles for ImageNet are 90 for "s", 65 for "b" and 60 for "p", where some networks' feature maps
-    are shaped before they are averaged over the image. Here it is the averaged feature, as predictions hold no other:
+    Features must be >= 0, as after a ReLU. The authors take 90 for ImageNet, where some networks' feature maps are
+    shaped before they are averaged over the image. Here it is the averaged feature, as predictions hold no other:
     values differ from theirs, and since an average has few numbers near 0, 90 can make s_1 / s_2 outweigh the logits
     and turn the order round. Hence 65.
 
-    >>> shaped = ASH(percentile=50, variant="b").shaped(torch.tensor([[1.0, 2.0, 4.0, 5.0]]))
-    >>> shaped.tolist()
-    [[0.0, 0.0, 6.0, 6.0]]
+    >>> ASH(percentile=50).shaped(torch.tensor([[1.0, 2.0, 4.0, 5.0]]))  # 4 and 5 times exp(12 / 9)
+    tensor([[ 0.0000,  0.0000, 15.1747, 18.9683]])
     """
 
     percentile: float = 65.0
-    variant: Literal["s", "b", "p"] = "s"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,20 +83,14 @@ class ASH(FeatureScore):
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
-        if self.variant != "p" and bool((features < 0).any()):
-            raise ValueError(
-                f"ASH {self.variant!r} needs features >= 0, as after a ReLU, got {float(features.min()):g}"
-            )
+        if bool((features < 0).any()):
+            raise ValueError(f"ASH needs features >= 0, as after a ReLU, got {float(features.min()):g}")
         width = features.shape[1]
         left = features.topk(max(1, width - round(width * self.percentile / 100)), dim=1)
-        total, kept = features.sum(dim=1, keepdim=True), left.values
-        if self.variant == "b":
-            kept = (total / kept.shape[1]).expand_as(kept)
-        elif self.variant == "s":
-            # A feature of zeros stays one: 0 / 0 would not.
-            ratio = torch.where(total > 0, total / kept.sum(dim=1, keepdim=True), 1)
-            kept = kept * ratio.exp()
-        return torch.zeros_like(features).scatter(1, left.indices, kept)
+        total = features.sum(dim=1, keepdim=True)
+        # A feature of zeros stays one: 0 / 0 would not.
+        ratio = torch.where(total > 0, total / left.values.sum(dim=1, keepdim=True), 1)
+        return torch.zeros_like(features).scatter(1, left.indices, left.values * ratio.exp())
 
 
 @dataclass(frozen=True, kw_only=True)

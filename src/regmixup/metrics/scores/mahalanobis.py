@@ -23,11 +23,10 @@ class Mahalanobis(FeatureScore):
     or "tied", one Sigma for all, their average weighted by N_c (Lee et al., 2018).
 
     500 samples of a class cannot fill 640 dimensions, and dead units fill none: Sigma_c is singular. The value depends
-    on the way out, so both ways are fields, and the fitted score's `facts` record what they came to.
+    on the way out, so it is a field, and the fitted score's `facts` record what it came to.
     jitter: times the mean within-class variance tr(Sigma) / D, it is added to the diagonal of every covariance.
-    variance_ratio: first project onto the leading principal components of all train features, as many as hold this
-    share of their variance; None keeps the features as they are. Class-wise factors take K D^2 float64 numbers, 0.3 GB
-    for 100 classes and 640 features: for 1,000 classes and 2,048 features project, or tie.
+    Class-wise factors take K D^2 float64 numbers, 0.3 GB for 100 classes and 640 features: tie them for 1,000 classes
+    and 2,048 features.
 
     >>> features, labels = torch.tensor([[-1.0], [1.0], [7.0], [13.0]]), torch.tensor([0, 0, 1, 1])
     >>> score = Mahalanobis(jitter=0.0).fit(features, labels)  # variances 1 and 9
@@ -37,13 +36,10 @@ class Mahalanobis(FeatureScore):
 
     covariance: Literal["classwise", "tied"] = "classwise"
     jitter: float = 1e-3
-    variance_ratio: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("jitter", self.jitter, least=0)
-        if self.variance_ratio is not None:
-            check_number("variance_ratio", self.variance_ratio, above=0, most=1)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
@@ -60,21 +56,10 @@ class Mahalanobis(FeatureScore):
                 sum((moments.scatter for moments in classes), start=torch.zeros_like(covariances[0])),
             )
         within = moments.scatter / len(features)
-        centre, overall = background(moments)
-        basis = _leading(overall, self.variance_ratio) if self.variance_ratio is not None else torch.eye(len(overall))
-        basis = basis.to(overall)
-        within, *covariances = (basis.T @ covariance @ basis for covariance in (within, *covariances))
+        centre, _ = background(moments)
         ridge = self.jitter * float(within.trace()) / len(within)
-        nearest = squared_distance((moments.mean - centre) @ basis, covariances, ridge)
-        facts = {"components": len(within), "ridge": ridge}
-        return FittedScore(self, facts, lambda piece: nearest((piece - centre) @ basis), len(centre))
-
-
-def _leading(covariance: Tensor, variance_ratio: float) -> Tensor:
-    """Return, as (D, d), the fewest principal directions that hold this share of the variance."""
-    values, vectors = torch.linalg.eigh(covariance)
-    share = values.flip(0).clamp(min=0).cumsum(dim=0) / values.clamp(min=0).sum()
-    return vectors.flip(1)[:, : int((share < variance_ratio).sum()) + 1]
+        nearest = squared_distance(moments.mean - centre, covariances, ridge)
+        return FittedScore(self, {"ridge": ridge}, lambda piece: nearest(piece - centre), len(centre))
 
 
 @dataclass(frozen=True, kw_only=True)
