@@ -155,7 +155,7 @@ def test_the_names_of_our_own_networks_need_neither_torch_nor_timm():
         try:
             check_network("densenet")
         except ValueError as error:
-            assert "timm/densenet for a model of timm's" in str(error)
+            assert str(error).endswith("write timm/densenet")
         assert not {"torch", "timm"} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", re.sub(r"^ {8}", "", code, flags=re.MULTILINE)], check=True)

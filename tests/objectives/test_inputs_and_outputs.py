@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
 import regmixup as rm
+from regmixup.networks.outputs import logits_of
 from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, gradients, net_for, seeded
 
 
@@ -83,6 +84,20 @@ def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(
     compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
     torch.testing.assert_close(compiled.loss, eager.loss)
     torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
+
+
+def test_logits_can_be_exported_for_any_batch_size():
+    class Logits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(3, CLASSES)
+
+        def forward(self, x):
+            return logits_of(self.net, x)
+
+    shapes = {"x": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(Logits(), (torch.rand(2, 3),), dynamic_shapes=shapes).module()
+    assert program(torch.rand(5, 3)).shape == (5, CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def check_network(name: str) -> str:
     plugins.seek(name, NETWORKS)
     if name not in NETWORKS:
         listed = ", ".join(sorted(NETWORKS))
-        summary = f"{listed}, timm/{name} for a model of timm's, and what a plugin registers (--plugin MODULE)"
+        summary = f"{listed}, what a plugin registers (--plugin MODULE); for a model of timm's write timm/{name}"
         raise unknown("network", name, NETWORKS, summary=summary)
     return name
 

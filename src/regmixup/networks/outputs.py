@@ -35,11 +35,11 @@ def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
         logits = output.logits
     else:
         logits = _first_of(output)
-    # `len` would fix the batch size of a model that is exported.
+    # Not len(): it would fix the batch size of a program that is exported for any.
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[0] != x.shape[0]:
         raise ValueError(
-            f"the model must return logits (N, K), N = {x.shape[0]} here, or hold them as `logits` or as the first of "
-            f'several, got {_described(output)}: pass a model that does, such as lambda x: model(x)["name"]'
+            f"the model must return logits (N, K), N = {len(x)} here, or hold them as `logits` or as the first of "
+            f'several, got {_described(output)}: pass an nn.Module around it or lambda x: model(x)["name"]'
         )
     return logits
 
