@@ -9,13 +9,10 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from regmixup.config import encode
-from regmixup.posthoc import MeanField
 from regmixup.report.output import terminal_tables
 from regmixup.report.page import definitions, render, row_head, sortable, sources, text_cells
 from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting
 from regmixup.report.tables import main_tables, shift_tables
-from regmixup.training.config import configure
 
 
 @pytest.fixture(scope="module")
@@ -177,23 +174,6 @@ def test_training_time_counts_every_run_once_though_labels_share_it_and_an_ensem
     for label, more in (("shared", refreshed), ("ensemble", other[:1])):
         assert sources(Setting("", "", [*plain, *more], []))["training time"] == time, label
     assert sources(Setting("", "", [*plain, other[1]], []))["training time"].endswith("over 3 runs")
-
-
-def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study, monkeypatch):
-    """The second method's runs stand in for those of SNGP, with SNGP's configuration."""
-    own = RunRecord.config.func
-    sngp = encode(configure("digits", "sngp"))
-    monkeypatch.setattr(RunRecord, "config", property(lambda run: sngp if run.label == "regmixup" else own(run)))
-    results = Results.open(finished_study.folder)
-    treated = {"posthoc": encode(MeanField(factor=7.5))}
-    runs = [replace(run, **treated if run.label == "regmixup" else {}) for run in results.runs]
-    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page(replace(results, runs=runs))))
-    assert not re.search(r"\blr |head |constraint ", facts["recipe"])
-    assert "lr 0.1, " in facts["dnn"]
-    assert "constraint none, head LinearHead" in facts["dnn"]
-    assert "lr 0.01, " in facts["regmixup"]
-    assert "head GPHead (num_features 1024, kernel_std 0.15, " in facts["regmixup"]
-    assert facts["regmixup"].endswith("posthoc MeanField (factor 7.5)")
 
 
 def test_the_rule_of_comparison_is_stated_once_and_the_script_has_none_of_its_own(results):

@@ -21,7 +21,7 @@ from regmixup.report.figures import (
     pooled_reliability,
 )
 from regmixup.report.results import Results, RunRecord
-from regmixup.report.script_data import compact, script_data, shown_first
+from regmixup.report.script_data import compact, script_data
 from regmixup.report.tables import ONE_TEMPERATURE, Column, main_tables, tabulate
 from regmixup.training.config import configure
 from regmixup.types import Row
@@ -186,9 +186,3 @@ def test_only_methods_that_mix_images_have_a_density_of_lambda(finished_study, s
     augmix = encode(configure("digits", "augmix"))
     monkeypatch.setattr(RunRecord, "config", property(lambda run: augmix))
     assert script_data(Results.open(finished_study.folder))["settings"][0]["mixing"] == []
-
-
-def test_the_best_known_methods_are_shown_first():
-    many = [f"method-{index}" for index in range(12)] + ["regmixup", "dnn"]
-    assert shown_first(many) == ["method-0", "method-1", "method-2", "method-3", "regmixup", "dnn"]
-    assert shown_first(many[:6]) == many[:6]

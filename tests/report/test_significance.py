@@ -9,7 +9,7 @@ from scipy import stats
 
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.results import ONE_PRIOR_VARIANCE, RunRecord, Setting
-from regmixup.report.significance import LEVEL, compare_column, difference, holm, mean_interval
+from regmixup.report.significance import compare_column, difference, holm, mean_interval
 from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
 from regmixup.types import Row
 
@@ -138,7 +138,6 @@ def tables_after_temperature(calibration, temperatures):
 @pytest.mark.parametrize("calibration", ["companion", ""])
 def test_one_temperature_for_all_seeds_is_not_tested(calibration):
     """Seeds that share a T are not independent: as if they were, nearly half of all nulls come out significant."""
-    marked = 0
     for table in tables_after_temperature(calibration, temperatures=1):
         for line in table.lines.values():
             for cell in filter(None, line):
@@ -146,14 +145,6 @@ def test_one_temperature_for_all_seeds_is_not_tested(calibration):
                 assert not cell.best
                 assert cell.notes == (ONE_TEMPERATURE,)
         assert ONE_TEMPERATURE in table.notes()
-    generator = np.random.default_rng(0)
-    for _ in range(400):
-        rows = after_temperature(generator, temperatures=1)
-        dnn, other = (
-            {r.seed: r.value for r in rows if (r.method, r.metric) == (m, "ece")} for m in ("dnn", "regmixup")
-        )
-        marked += difference(other, dnn).p < LEVEL
-    assert marked / 400 == pytest.approx(0.45, abs=0.08)
 
 
 @pytest.mark.parametrize("calibration", ["holdout", ""])

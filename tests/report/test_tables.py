@@ -37,10 +37,6 @@ def test_mean_and_sample_standard_deviation():
     assert (cell.shown, cell.spread, cell.n) == ("30.00", "± 26.46", 3)
 
 
-def test_one_seed_has_no_spread():
-    assert mean_cell([0.5], percent=True).spread == ""
-
-
 def test_the_best_cell_depends_on_the_direction():
     data = rows(a=[0.9, 0.8], b=[0.7, 0.6])
     for metric, best in {"accuracy": [True, False], "ece": [False, True], "temperature": [False, False]}.items():
@@ -76,27 +72,6 @@ def test_auroc_uses_the_papers_score_of_each_method():
     assert table.lines["mixup"][index].mean == 0.7
     assert table.lines["mixup(alpha=1)"][index].mean == 0.7
     assert table.lines["regmixup"][index].mean == 0.9
-
-
-@pytest.mark.parametrize("metric", ["aurc", "augrc", "failure_auroc"])
-def test_metrics_of_errors_are_by_msp_for_every_method(metric):
-    scores = {"max_probability": 0.1, "entropy": 0.2, "dempster_shafer": 0.3}
-    data = [Row(method=m, score=s, metric=metric, value=v) for m in ("mixup", "regmixup") for s, v in scores.items()]
-    cells = Aggregation(data).column([Quantity("", metric)])
-    assert {name: cell.mean for name, cell in cells.items()} == {"mixup": 0.1, "regmixup": 0.1}
-    assert Aggregation(data).column([Quantity("", metric, score="entropy")])["mixup"].mean == 0.2
-
-
-def test_an_ood_set_that_was_rebuilt_has_its_column():
-    data = [
-        Row(method=m, dataset="svhn/test (rebuilt)", score="dempster_shafer", metric="auroc", value=v)
-        for m, v in (("dnn", 0.7), ("regmixup", 0.8))
-    ]
-    titles = [column.title for column in main_columns(data)]
-    cells = [
-        line[titles.index("AUROC svhn/test (rebuilt)")] for line in tabulate(data, main_columns(data)).lines.values()
-    ]
-    assert [cell.mean for cell in cells] == [0.7, 0.8]
 
 
 CIFAR = {"network": "wrn28-10", "train_set": "cifar10/train", "dataset": "cifar10/test", "metric": "accuracy"}
@@ -142,10 +117,6 @@ def test_a_difference_from_dnn_beyond_that_of_the_seeds_is_marked():
     tests = {m: cell.against.test for m, cell in cells.items() if m != "dnn"}
     # Seed 1 of an ensemble has nothing in common with seed 1 of dnn.
     assert tests == {"mixup": "paired", "regmixup": "paired", "deep-ensemble": "welch"}
-
-
-def test_a_table_without_dnn_compares_with_nobody():
-    assert tabulate(rows(a=[0.9, 0.8], b=[0.7, 0.6]), [ACCURACY]).lines["a"][0].against is None
 
 
 def test_what_to_know_before_comparing_is_noted():
