@@ -21,7 +21,7 @@ that of finding the wrong ones in the test set, OOD AUROC the mean of the three 
 is better, the mean of the three) counts both, OOD images as errors when accepted. All by the same networks;
 Dempster-Shafer ranks images as the energy score does.
 """
-CHOICE = """`rm.Predictor` and `regmixup finetune --against` take entropy; a predictor takes another `score=` if asked. The tables keep
+CHOICE = """`rm.Predictor` takes entropy, or another `score=` if asked. The tables keep
 the paper's. The choice was made on rows of this table, so they flatter entropy a little; later runs had no part in it.
 """
 LATER = "No run on CIFAR-100 had a part in it. There entropy instead of Dempster-Shafer changes {}.\n"
