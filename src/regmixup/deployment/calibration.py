@@ -170,7 +170,7 @@ def fit_temperature(validation: Labelled) -> float:
     >>> logits = torch.tensor([[2.0, 0.0]] * 10)
     >>> labels = torch.tensor([0] * 7 + [1] * 3)
     >>> round(fit_temperature(Labelled(logits, labels)), 2)  # without the prior it were 2 / log(7 / 3) = 2.36
-    1.18
+    1.12
     """
     from scipy.optimize import minimize_scalar
 

@@ -10,7 +10,7 @@ import torch
 from regmixup import data
 from regmixup.data.files import MissingDataError
 from regmixup.data.folders import FolderSet
-from regmixup.evaluation.class_subset import restrict, restrict_labels, subset_of
+from regmixup.evaluation.class_subset import restrict_labels, subset_of
 from tests.data.official import mark_rebuilt, smooth_image, write_image, write_image_folder
 
 WNIDS = ("n01440764", "n01443537", "n02102040")
@@ -119,13 +119,9 @@ def test_missing(tmp_path: Path) -> None:
 
 
 def test_restricting() -> None:
-    logits = torch.arange(12.0).reshape(2, 6)
-    assert restrict(logits, (4, 0)).tolist() == [[4, 0], [10, 6]]
     assert restrict_labels(torch.tensor([4, 0, 4]), (4, 0)).tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="labels must be among the 2 classes of the subset, got 3"):
         restrict_labels(torch.tensor([0, 3]), (4, 0))
-    with pytest.raises(ValueError, match="class_indices must be different integers"):
-        restrict(logits, (1, 1))
 
 
 def test_interpolation_needs_images_in_memory(tmp_path: Path) -> None:
