@@ -87,16 +87,6 @@ class TestArchive:
         with pytest.raises(ValueError, match=f"{message}.*: take the folder {tmp_path} from .* again, or delete it"):
             run_folder.check_archive(tmp_path)
 
-    def test_a_file_system_that_fails_is_another_error(self, tmp_path):
-        """It may pass, and says nothing about the content."""
-        folder = self.written(tmp_path)
-
-        def failing(path):
-            raise OSError(5, "Input/output error")
-
-        with pytest.raises(OSError, match=r"Input/output error: '.*rows.csv'"):
-            run_folder.check_archive(folder, failing)
-
 
 def test_the_last_record_is_told_in_a_line():
     assert run_folder.describe([]) == "finished, without a history"

@@ -32,10 +32,9 @@ epoch can be read. Of an archived run provenance.json is enough, see `has_proven
 from __future__ import annotations
 
 import json
-import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,43 +134,25 @@ def figures_path(folder: Path, stem: str) -> Path:
 
 def read_figures(folder: Path, stem: str) -> dict[str, Any]:
     """Read the figure data of an evaluation; empty if none were stored."""
-    path = figures_path(folder, stem)
-    return storage.read_table(path) if storage.is_stored(path) else {}
+    return _read_or_empty(figures_path(folder, stem))
 
 
 def read_archived(folder: Path) -> dict[str, Any]:
-    """Read what an archive holds; empty for every other folder. ValueError if it is damaged; see `reading`."""
-    with reading(folder / ARCHIVED) as path:
-        return storage.read_table(path) if is_file(path) else {}
+    """Read what an archive holds; empty for every other folder."""
+    return _read_or_empty(folder / ARCHIVED)
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[Path]:
-    """Raise OSError, with a path, where the file system fails: that may pass and says nothing about a file's content.
-
-    `storage` raises ValueError for both.
-    """
+def _read_or_empty(path: Path) -> dict[str, Any]:
     try:
-        yield path
-    except (OSError, ValueError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno is None:  # None: of `gzip` or `storage`, about the content
-            raise
-        raise OSError(cause.errno, cause.strerror, cause.filename or str(path)) from error
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a file is there; `Path.is_file` may also return False if the file system fails."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
+        return storage.read_table(path)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return {}
 
 
-def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) -> None:
+def check_archive(folder: Path) -> None:
     """Raise ValueError unless every file of an archive is there and has the content that it was archived with.
 
-    OSError if one cannot be read now; see `reading`.
+    OSError if one cannot be read now.
     """
     remedy = f"take the folder {folder} from where it was copied from again, or delete it to run it again"
     try:
@@ -179,11 +160,11 @@ def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) 
     except ValueError as error:
         raise ValueError(f"{error}: {remedy}") from error
     for name, checksum in files.items():
-        with reading(folder / name) as path:
-            if not is_file(path):
-                raise ValueError(f"{path} is missing: {remedy}")
-            if digest(path) != checksum:
-                raise ValueError(f"{path} has changed since it was archived: {remedy}")
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: {remedy}")
+        if storage.digest(path) != checksum:
+            raise ValueError(f"{path} has changed since it was archived: {remedy}")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:
