@@ -64,10 +64,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return storage.read_table(folder / CONFIG)
 
 
-def write_config(folder: Path, config: Any) -> None:
-    storage.write_json(folder / CONFIG, config)
-
-
 def has_provenance(folder: Path) -> bool:
     """Return whether training in this folder has finished at least once; enough for an archive, see `Run.finished`."""
     return (folder / PROVENANCE).is_file()
@@ -83,21 +79,15 @@ def write_provenance(folder: Path, record: dict[str, Any]) -> None:
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """Read one record per finished epoch; none if the file is missing. Skip damaged lines with a warning."""
-    path, records = folder / HISTORY, []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record["epoch"], int) and isinstance(record["loss"], int | float):
-                records.append(record)
-    if damaged := len(lines) - len(records):
-        warnings.warn(
-            f"{path} is damaged: {damaged} of {len(lines)} lines are left out. Nothing else depends on them; delete "
-            "the file to be rid of this warning",
-            stacklevel=2,
-        )
-    return records
+    """Read one record per finished epoch; none if the file is missing or, with a warning, damaged."""
+    path = folder / HISTORY
+    try:
+        return [json.loads(line) for line in storage.read_text(path).splitlines()]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        warnings.warn(f"{path} is damaged ({error}): nothing else depends on it; delete the file", stacklevel=2)
+        return []
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
@@ -190,14 +180,3 @@ def write_failure(folder: Path, text: str) -> None:
     """Leave the traceback of a failed attempt; do nothing if the folder cannot be written to."""
     with suppress(OSError):
         storage.write_text(folder / FAILURE, text)
-
-
-def read_failure(folder: Path) -> str | None:
-    """Read the traceback of the last failed attempt; None if it did not fail."""
-    path = folder / FAILURE
-    return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def clear_failure(folder: Path) -> None:
-    """Delete the note of an earlier failure before a new attempt."""
-    (folder / FAILURE).unlink(missing_ok=True)

@@ -37,14 +37,7 @@ _CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
-    """Another process has locked a folder. held: which, by whom and since when."""
-
-    def __init__(self, held: str) -> None:
-        super().__init__(held)
-        self.held = held
-
-    def __str__(self) -> str:
-        return f"{self.held}; wait for it to end, or choose another folder"
+    """Another process has locked a folder."""
 
 
 @contextmanager
@@ -290,7 +283,9 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        raise InUseError(f"{folder} is in use by another process ({_owner_of(folder)})") from None
+        raise InUseError(
+            f"{folder} is in use by another process ({_owner_of(folder)}); wait for it to end, or choose another folder"
+        ) from None
     mine = f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"
     try:
         _held.add(holder)

@@ -292,15 +292,6 @@ class TestProbabilities:
         assert not load(tmp_path / "a.npz").from_probs
 
 
-def test_numbers_of_8_bits_are_refused_by_the_name_of_their_file(tmp_path):
-    from safetensors.torch import save_file
-
-    for field in ("logits", "labels"):
-        save_file({"logits": LOGITS, field: torch.ones(60, 3).to(torch.float8_e5m2)}, tmp_path / "p.safetensors")
-        with pytest.raises(ValueError, match=rf"p.safetensors: {field} must be numbers of 16 bits or more, got torch"):
-            load(tmp_path / "p.safetensors")
-
-
 class TestBounds:
     """What NumPy files claim is compared with what they hold before memory is taken for it."""
 

@@ -190,10 +190,6 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
         notes.append("log-probabilities: no score that needs the scale of logits")
     if predictions.probs is not None and not ours:  # ours may be of Monte-Carlo samples
         _check_probs(predictions.probs)
-        differing = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
-        if differing:
-            rows = f"{differing} of {len(predictions)} rows"
-            notes.append(f"probs name another class than logits in {rows}: accuracy is of probs")
     if bad := not_finite(predictions.logits):
         raise ValueError(f"logits must be finite, found {bad}")
     low, high = int(predictions.labels.min()), int(predictions.labels.max())
@@ -207,14 +203,13 @@ def _two_classes(tensors: dict[str, Tensor]) -> list[str]:
     """Make two columns of a single one, in place: that of class 1 of two. Return what was done, in words."""
     notes = []
     for name in ("logits", "probs"):
-        column = tensors.get(name)
-        if column is None or not column.is_floating_point() or column.ndim not in (1, 2):
-            continue
-        if column.shape[1:] not in ((), (1,)):
+        column = tensors.get(name, torch.zeros(()))
+        if not column.is_floating_point() or column.ndim == 0 or column.shape[1:] not in ((), (1,)):
             continue
         column = column.reshape(-1, 1)
         if name == "logits" and float(column.min()) >= 0 and float(column.max()) <= 1:
             raise ValueError("logits of one column look like probabilities, numbers in [0, 1]: call them probs")
-        tensors[name] = torch.cat([torch.zeros_like(column) if name == "logits" else 1 - column, column], dim=1)
+        other = torch.zeros_like(column) if name == "logits" else 1 - column
+        tensors[name] = torch.cat([other, column], dim=1)
         notes.append(f"one column of {name}: that of class 1 of two")
     return notes

@@ -21,7 +21,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
-from regmixup.storage import owning, read_json
+from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
@@ -125,7 +125,7 @@ class Run:
             yield
             return
         with owning(self.folder):
-            run_folder.write_config(self.folder, encode(self.config))  # as it may be damaged
+            write_json(self.folder / run_folder.CONFIG, encode(self.config))  # as it may be damaged
             yield
 
     def history(self) -> list[dict[str, Any]]:
