@@ -18,7 +18,7 @@ def unreadable(path: Path, call: str = "open") -> Iterator[str]:
 
     def fail(file, *args, **kwargs):
         if str(file) == str(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))  # of a read, which does not name the file
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file))
         return real(file, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:

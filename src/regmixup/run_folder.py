@@ -32,10 +32,9 @@ epoch can be read. Of an archived run provenance.json is enough, see `has_proven
 from __future__ import annotations
 
 import json
-import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +64,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return storage.read_table(folder / CONFIG)
 
 
-def write_config(folder: Path, config: Any) -> None:
-    storage.write_json(folder / CONFIG, config)
-
-
 def has_provenance(folder: Path) -> bool:
     """Return whether training in this folder has finished at least once; enough for an archive, see `Run.finished`."""
     return (folder / PROVENANCE).is_file()
@@ -84,21 +79,15 @@ def write_provenance(folder: Path, record: dict[str, Any]) -> None:
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """Read one record per finished epoch; none if the file is missing. Skip damaged lines with a warning."""
-    path, records = folder / HISTORY, []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record["epoch"], int) and isinstance(record["loss"], int | float):
-                records.append(record)
-    if damaged := len(lines) - len(records):
-        warnings.warn(
-            f"{path} is damaged: {damaged} of {len(lines)} lines are left out. Nothing else depends on them; delete "
-            "the file to be rid of this warning",
-            stacklevel=2,
-        )
-    return records
+    """Read one record per finished epoch; none if the file is missing or, with a warning, damaged."""
+    path = folder / HISTORY
+    try:
+        return [json.loads(line) for line in storage.read_text(path).splitlines()]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        warnings.warn(f"{path} is damaged ({error}): nothing else depends on it; delete the file", stacklevel=2)
+        return []
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
@@ -135,43 +124,25 @@ def figures_path(folder: Path, stem: str) -> Path:
 
 def read_figures(folder: Path, stem: str) -> dict[str, Any]:
     """Read the figure data of an evaluation; empty if none were stored."""
-    path = figures_path(folder, stem)
-    return storage.read_table(path) if storage.is_stored(path) else {}
+    return _read_or_empty(figures_path(folder, stem))
 
 
 def read_archived(folder: Path) -> dict[str, Any]:
-    """Read what an archive holds; empty for every other folder. ValueError if it is damaged; see `reading`."""
-    with reading(folder / ARCHIVED) as path:
-        return storage.read_table(path) if is_file(path) else {}
+    """Read what an archive holds; empty for every other folder."""
+    return _read_or_empty(folder / ARCHIVED)
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[Path]:
-    """Raise OSError, with a path, where the file system fails: that may pass and says nothing about a file's content.
-
-    `storage` raises ValueError for both.
-    """
+def _read_or_empty(path: Path) -> dict[str, Any]:
     try:
-        yield path
-    except (OSError, ValueError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno is None:  # None: of `gzip` or `storage`, about the content
-            raise
-        raise OSError(cause.errno, cause.strerror, cause.filename or str(path)) from error
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a file is there; `Path.is_file` may also return False if the file system fails."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
+        return storage.read_table(path)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return {}
 
 
-def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) -> None:
+def check_archive(folder: Path) -> None:
     """Raise ValueError unless every file of an archive is there and has the content that it was archived with.
 
-    OSError if one cannot be read now; see `reading`.
+    OSError if one cannot be read now.
     """
     remedy = f"take the folder {folder} from where it was copied from again, or delete it to run it again"
     try:
@@ -179,11 +150,11 @@ def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) 
     except ValueError as error:
         raise ValueError(f"{error}: {remedy}") from error
     for name, checksum in files.items():
-        with reading(folder / name) as path:
-            if not is_file(path):
-                raise ValueError(f"{path} is missing: {remedy}")
-            if digest(path) != checksum:
-                raise ValueError(f"{path} has changed since it was archived: {remedy}")
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: {remedy}")
+        if storage.digest(path) != checksum:
+            raise ValueError(f"{path} has changed since it was archived: {remedy}")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:
@@ -209,14 +180,3 @@ def write_failure(folder: Path, text: str) -> None:
     """Leave the traceback of a failed attempt; do nothing if the folder cannot be written to."""
     with suppress(OSError):
         storage.write_text(folder / FAILURE, text)
-
-
-def read_failure(folder: Path) -> str | None:
-    """Read the traceback of the last failed attempt; None if it did not fail."""
-    path = folder / FAILURE
-    return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def clear_failure(folder: Path) -> None:
-    """Delete the note of an earlier failure before a new attempt."""
-    (folder / FAILURE).unlink(missing_ok=True)

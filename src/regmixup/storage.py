@@ -7,7 +7,6 @@ too. So a reader, or the next run after a kill or a power cut, sees the old file
 from __future__ import annotations
 
 import csv
-import errno
 import gzip
 import hashlib
 import io
@@ -29,8 +28,8 @@ from regmixup.types import Row
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TEMPORARY = re.compile(r"\.partial-\d+-.+")
-"""Names of unfinished files, which a kill can leave behind."""
+_PARTIAL = ".partial-"
+"""The beginning of the names of unfinished files, which a kill can leave behind."""
 _MOST_UNPACKED = 1 << 28
 """Bytes of a compressed text: a file of a stranger may be made to fill the memory."""
 _CHECKSUM = "checksum"
@@ -38,14 +37,7 @@ _CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
-    """Another process has locked a folder. held: which, by whom and since when. owner: by whom and since when alone."""
-
-    def __init__(self, held: str, owner: str = "") -> None:
-        super().__init__(held, owner)
-        self.held, self.owner = held, owner
-
-    def __str__(self) -> str:
-        return f"{self.held}; wait for it to end, or choose another folder"
+    """Another process has locked a folder."""
 
 
 @contextmanager
@@ -55,9 +47,9 @@ def replacing(path: Path) -> Iterator[Path]:
     A failure of the file system (a full disk, a folder that cannot be written to) is an OSError that names `path`.
     """
     _check_replaceable(path)
-    temporary = path.parent / f".partial-{os.getpid()}-{path.name}"
+    temporary = path.parent / f"{_PARTIAL}{os.getpid()}-{path.name}"
     try:
-        _make_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
@@ -80,26 +72,14 @@ def rename(old: Path, new: Path) -> None:
     sync_folder(new.parent)
 
 
-def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and flush them to disk."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in missing:
-        sync_folder(place.parent)
-
-
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to disk."""
-    if os.name == "nt":  # which has no such call
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no such call, either
-            raise
-    finally:
-        os.close(descriptor)
+    """Flush the names in a folder to disk, where the file system has a call for that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def check_writable(path: Path) -> None:
@@ -200,11 +180,6 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_stored(path: Path) -> bool:
-    """Return whether a file exists, plain or compressed."""
-    return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
-
-
 def read_text(path: Path) -> str:
     """Read a text file, unpacked if it is called .gz, or PATH.gz where only that exists, as in an archived run."""
     packed = path if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
@@ -213,23 +188,23 @@ def read_text(path: Path) -> str:
     try:
         with gzip.open(packed) as file:
             content = file.read(_MOST_UNPACKED + 1)
-    except (EOFError, zlib.error) as error:
-        raise OSError(f"{packed} is damaged ({error})") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{packed} is damaged ({error})") from error
     if len(content) > _MOST_UNPACKED:
-        raise OSError(f"{packed} must hold at most {_MOST_UNPACKED} bytes of text, it unpacks to more")
+        raise ValueError(f"{packed} must hold at most {_MOST_UNPACKED} bytes of text, it unpacks to more")
     return content.decode("utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, with an error that names the file."""
+    """Read JSON; ValueError that names the file if its content is damaged, OSError if it cannot be read."""
     try:
         return json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Read a JSON object and verify its checksum, if it has one; an error names the file."""
+    """Read a JSON object and verify its checksum, if it has one; errors as of `read_json`."""
     table = read_json(path)
     if not isinstance(table, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(table).__name__}")
@@ -265,7 +240,7 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 
 
 def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
-    """Read what `write_rows` wrote; an error names the file and the line. expected: the file's digest, if known."""
+    """Read what `write_rows` wrote; ValueError names the file and the line. expected: the file's digest, if known."""
     if expected is not None and path.is_file() and digest(path) != expected:
         raise ValueError(f"cannot read rows from {path}: {_CHANGED}")
     names = [f.name for f in fields(Row)]
@@ -282,7 +257,7 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
             texts = dict(zip(names, (value.removeprefix("'") for value in values), strict=True))  # of `csv_text`
             typed = {name: kind(texts[name]) if texts[name] else None for name, kind in kinds.items()}
             rows.append(Row(**{**texts, **typed}))  # type: ignore[arg-type]
-    except (OSError, ValueError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise ValueError(f"cannot read rows from {path}, line {line}: {error}") from error
     return rows
 
@@ -299,10 +274,7 @@ def owning(folder: Path) -> Iterator[None]:
     """
     import filelock
 
-    try:
-        _make_folder(folder)
-    except OSError as error:
-        raise OSError(f"cannot write to {folder}: {error.strerror or error}; choose another folder") from error
+    folder.mkdir(parents=True, exist_ok=True)
     holder = (folder.absolute(), os.getpid(), threading.get_ident())
     if holder in _held:  # further out
         yield
@@ -311,41 +283,34 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        owner = _owner_of(folder)
-        raise InUseError(f"{folder} is in use by another process ({owner})", owner) from None
-    except OSError as error:
-        raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error
+        raise InUseError(
+            f"{folder} is in use by another process ({_owner_of(folder)}); wait for it to end, or choose another folder"
+        ) from None
     mine = f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"
     try:
         _held.add(holder)
         _remove_leftovers(folder)
-        with suppress(OSError):  # people read it, nothing else: whatever is in its place is no reason to stop
-            write_text(folder / ".owner", mine)
+        write_text(folder / ".owner", mine)
         yield
     finally:
         _held.discard(holder)
-        if _owner_of(folder) == mine:
-            (folder / ".owner").unlink(missing_ok=True)
+        (folder / ".owner").unlink(missing_ok=True)
         lock.release()
 
 
 def _owner_of(folder: Path) -> str:
     """Return the description that the owner of a folder left there."""
-    path = folder / ".owner"
     with suppress(OSError):  # the owner may leave at this moment
-        if path.is_file() and not path.is_symlink():
-            return path.read_text(encoding="utf-8", errors="replace")[:200]
+        return (folder / ".owner").read_text(encoding="utf-8", errors="replace")
     return "it left no name"
 
 
 def _remove_leftovers(folder: Path) -> None:
     """Delete our unfinished files from a folder and its subfolders, and nothing else; links are not followed."""
-    inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    for place in (folder, *inside):
-        with suppress(OSError):  # what cannot be removed is in nobody's way
-            for entry in os.scandir(place):
-                if _TEMPORARY.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                    Path(entry.path).unlink(missing_ok=True)
+    pattern = f"{_PARTIAL}[0-9]*-*"
+    for path in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
+        if path.is_file() and not path.is_symlink() and (path.parent == folder or not path.parent.is_symlink()):
+            path.unlink(missing_ok=True)
 
 
 def is_owned(folder: Path) -> bool:

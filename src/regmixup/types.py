@@ -131,10 +131,10 @@ class Predictions:
             tensor = getattr(self, name)
             if tensor is None:
                 continue
-            if tensor.ndim != len(shape) or tensor.shape[shape.index(rows)] != rows:
-                raise ValueError(f"{name} must have {rows} rows like logits, got {_describe(tensor)}")
-            if shape[-1] == classes and tensor.shape[-1] != classes:
-                raise ValueError(f"{name} must have {classes} classes like logits, got {_describe(tensor)}")
+            sizes = zip(tensor.shape, shape, strict=False)
+            if tensor.ndim != len(shape) or any(expected not in (None, size) for size, expected in sizes):
+                contract = f"{rows} rows and {classes} classes" if shape[-1] == classes else f"{rows} rows"
+                raise ValueError(f"{name} must have {contract} like logits, got {_describe(tensor)}")
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -167,8 +167,6 @@ def as_tensor(name: str, value: Any) -> Tensor:
     import torch
 
     if isinstance(value, torch.Tensor):
-        if value.is_floating_point() and value.dtype.itemsize < 2:
-            raise ValueError(f"{name} must be numbers of 16 bits or more, got {value.dtype}")
         return value
     try:
         array = np.asarray(value)
@@ -197,9 +195,10 @@ def not_finite(table: Tensor) -> str:
     # NaN comes through as both; a large table without either needs no table of booleans.
     if table.numel() == 0 or bool(torch.stack(table.aminmax()).isfinite().all()):
         return ""
-    bad = torch.cat([~part.isfinite().flatten(1).all(dim=1) for part in table.split(2**12)])
-    first = int(bad.int().argmax())
-    return f"NaN or infinite values in {int(bad.sum())} of {len(bad)} rows, the first is row {first} (counted from 0)"
+    rows = (~table.isfinite().flatten(1).all(dim=1)).nonzero()
+    return (
+        f"NaN or infinite values in {len(rows)} of {len(table)} rows, the first is row {int(rows[0])} (counted from 0)"
+    )
 
 
 def look_like_probabilities(table: Tensor, *, percent: bool = False) -> bool:

@@ -39,14 +39,13 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
 def test_evaluate_says_how_a_file_was_read(capsys, tmp_path):
     (tmp_path / "mine.csv").write_text("id;cat;dog;label\n1;0.5;-2;dog\n2;3;4.5;cat\n")
     np.savez(tmp_path / "svhn.npz", probs=np.array([[0.5, 0.5]]))
-    (tmp_path / "far.csv").write_text("0.5,0.7\n")
+    (tmp_path / "far.csv").write_text("0,1\n0.5,0.7\n")
     words = ("--predictions", tmp_path / "mine.csv", "--ood", tmp_path / "svhn.npz", tmp_path / "far.csv")
     assert run("evaluate", *words) == 0
     told = [line.removeprefix(str(tmp_path)) for line in capsys.readouterr().err.splitlines()]
     assert told == [
         "/mine.csv: labels are in column 4; left out: 'id'; labels are names of classes",
         "/svhn.npz: probs alone: no score that needs the scale of logits, such as dempster_shafer",
-        "/far.csv: no line of names",
     ]
 
 
@@ -59,16 +58,14 @@ def test_evaluate_is_told_which_columns_are_the_classes(capsys, tmp_path):
 
 
 def test_evaluate_is_told_where_the_labels_are(capsys, tmp_path):
-    (tmp_path / "mine.csv").write_text("1,0.5,-2\n0,3,4\n")
-    assert run("evaluate", "--predictions", tmp_path / "mine.csv") == 2
-    assert "(--labels first, last or a file of them)" in capsys.readouterr().err
-    assert run("evaluate", "--predictions", tmp_path / "mine.csv", "--labels", "first") == 0
+    (tmp_path / "mine.csv").write_text("label,0,1\n1,0.5,-2\n0,3,4\n")
+    assert run("evaluate", "--predictions", tmp_path / "mine.csv") == 0
     np.save(tmp_path / "logits.npy", np.array([[0.5, -2], [3, 4]]))
     np.save(tmp_path / "labels.npy", np.array([1, 0]))
-    first = capsys.readouterr().out
+    of_table = capsys.readouterr().out
     assert run("evaluate", "--predictions", tmp_path / "logits.npy", "--labels", tmp_path / "labels.npy") == 0
     assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:]] == [
-        line.split()[1:] for line in first.splitlines()[2:]
+        line.split()[1:] for line in of_table.splitlines()[2:]
     ]
 
 

@@ -1,6 +1,5 @@
 """Files of other people's models: what is understood, what is said about it, and probabilities that are no logits."""
 
-import io
 import struct
 import tracemalloc
 import zipfile
@@ -108,27 +107,12 @@ class TestTables:
         assert table(tmp_path, text.format(1)).labels.tolist() == [0, 1]
 
     @pytest.mark.parametrize(
-        ("text", "labels", "read_as"),
-        [
-            ("1,0.5,-2\n0,3,4\n", "first", "no line of names"),
-            ("0.5,-2,1\n3,4,0\n", "last", "no line of names; labels are in column 3"),
-            ("cat,dog,truth\n0.5,-2,1\n3,4,0\n", "last", "labels are in column 3"),
-            ("label,cat,dog\n1,0.5,-2\n0,3,4\n", "last", None),
-        ],
-    )
-    def test_the_place_of_the_labels_may_be_said(self, tmp_path, text, labels, read_as):
-        predictions = table(tmp_path, text, labels=labels)
-        assert predictions.logits.tolist() == TWO
-        assert predictions.labels.tolist() == [1, 0]
-        assert predictions.info.get("read_as") == read_as
-
-    @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "it is empty"),
             ("label,cat,dog\n", "it is empty"),
-            ("0.5,-2\n3,4\n", "the first line must be a name per column, or say .*--labels first"),
-            ("label,cat,target\n0,1,2\n", "the first line must name one column of labels .* got 'label', 'target'"),
+            ("0.5,-2\n3,4\n", "the first line must be a name per column, such as label, .* got numbers"),
+            ("label,cat,target\n0,1,2\n", "the first line must name one column of labels, got 'label', 'target'"),
             ("label,cat,dog\n0,1,2\n0,1\n", "line 3 must have 3 columns, got 2"),
             ("label;cat;dog\n1;0,5;2\n0;1;2\n", "line 2 must have numbers such as 0.5 .*'0,5'"),
             ("label,logit_cat,logit_dog\ncow,3,4\n", "labels must be among the classes cat, dog, got 'cow'"),
@@ -151,7 +135,7 @@ class TestTables:
         logits.write_text("label,caf\u00e9,tea\n1,0.5,-2\n", encoding="latin-1")
         labels.write_text("caf\u00e9\n", encoding="latin-1")
         for what, read in (("predictions", lambda: load(logits)), ("labels", lambda: read_labels(labels))):
-            with pytest.raises(ValueError, match=rf"cannot read {what} from .*its text must be UTF-8, got the byte 0x"):
+            with pytest.raises(ValueError, match=rf"cannot read {what} from .*can't decode byte 0x"):
                 read()
 
     def test_identifiers_tell_the_order_of_the_images(self, tmp_path):
@@ -162,7 +146,7 @@ class TestTables:
 @pytest.mark.parametrize("name", ["labels.npy", "labels.csv", "labels.txt"])
 def test_labels_may_lie_in_a_file_of_their_own(tmp_path, name):
     np.save(tmp_path / "logits.npy", np.array(TWO))
-    (tmp_path / "table.csv").write_text("0.5,-2\n3,4\n")
+    (tmp_path / "table.csv").write_text("logit_0,logit_1\n0.5,-2\n3,4\n")
     if name == "labels.npy":
         np.save(tmp_path / name, np.array([1, 0]))
     else:
@@ -308,15 +292,6 @@ class TestProbabilities:
         assert not load(tmp_path / "a.npz").from_probs
 
 
-def test_numbers_of_8_bits_are_refused_by_the_name_of_their_file(tmp_path):
-    from safetensors.torch import save_file
-
-    for field in ("logits", "labels"):
-        save_file({"logits": LOGITS, field: torch.ones(60, 3).to(torch.float8_e5m2)}, tmp_path / "p.safetensors")
-        with pytest.raises(ValueError, match=rf"p.safetensors: {field} must be numbers of 16 bits or more, got torch"):
-            load(tmp_path / "p.safetensors")
-
-
 class TestBounds:
     """What NumPy files claim is compared with what they hold before memory is taken for it."""
 
@@ -352,10 +327,3 @@ class TestBounds:
             assert tracemalloc.get_traced_memory()[1] < 5e6
         finally:
             tracemalloc.stop()
-
-    @pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA])
-    def test_other_compressions_are_not_decompressed(self, tmp_path, compression):
-        content = io.BytesIO()
-        np.save(content, np.zeros((6, 3)))
-        self.archive(tmp_path / "p.npz", compression, logits=content.getvalue())
-        self.refused(tmp_path / "p.npz", "its arrays must be stored or deflated")

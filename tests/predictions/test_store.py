@@ -5,7 +5,6 @@ import os
 import pickle
 import random
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,18 +93,6 @@ class TestForeignFormats:
         for name in TENSORS:
             assert same(getattr(loaded, name), getattr(full(), name)), name
         assert loaded.dataset == "mine"
-
-    def test_probs_that_name_another_class_than_logits_are_told(self, tmp_path):
-        """Those of Monte-Carlo samples may, but so do rows in another order."""
-        arrays = {"logits": LOGITS.numpy(), "labels": LABELS.numpy()}
-        for probs, others in ((LOGITS.softmax(dim=1), 0), (LOGITS.softmax(dim=1).flip(0), 4)):
-            np.savez(tmp_path / "p.npz", **arrays, probs=probs.numpy())
-            told = (
-                f"probs name another class than logits in {others} of 6 rows: accuracy is of probs" if others else None
-            )
-            assert load(tmp_path / "p.npz").info.get("read_as") == told
-        save(replace(full(), probs=probs), tmp_path / "ours.safetensors")
-        assert load(tmp_path / "ours.safetensors").info == full().info
 
     def test_a_file_that_names_no_dataset_is_of_that_whose_file_it_could_be(self, tmp_path):
         path = tmp_path / file_name("toy-c/fog/3").replace(".safetensors", ".npy")

@@ -19,6 +19,7 @@ from regmixup.data import load
 from regmixup.data.catalogue import find
 from regmixup.methods import METHODS
 from regmixup.objectives.regmixup import RegMixup
+from regmixup.storage import write_json
 from regmixup.study import status as module
 from regmixup.study.plan import load_study
 from regmixup.study.status import (
@@ -119,7 +120,7 @@ def test_an_estimate_is_rounded_and_says_on_what():
 
 def write_history(run, seconds, ago=0):
     """ago: the seconds since its last epoch."""
-    run_folder.write_config(run.folder, encode(run.config))
+    write_json(run.folder / run_folder.CONFIG, encode(run.config))
     records = [{"epoch": i, "loss": 1.0, "seconds": s} for i, s in enumerate(seconds, start=1)]
     run_folder.write_history(run.folder, records)
     os.utime(run.folder / run_folder.HISTORY, (time.time() - ago,) * 2)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -25,7 +24,6 @@ from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
-from regmixup.predictions.formats import LabelColumn
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
 from regmixup.study.planned_run import usual_posthoc
@@ -52,8 +50,8 @@ class EvaluateVerb:
 
     predictions: Positional[Path]
     """In-distribution test predictions with labels."""
-    labels: Literal["first", "last"] | Path | None = None
-    """Where labels are if no column or key says so: first or last (column of a table), or a file, for the test set."""
+    labels: Path | None = None
+    """A file of the test set's labels, if no column or key of its predictions holds them."""
     columns: tuple[str, ...] = ()
     """The columns of the classes in tables, by names or patterns such as 'logit_*', where their names do not tell."""
     ood: tuple[Path, ...] = ()
@@ -141,17 +139,16 @@ def _model(
     shift: Sequence[Path],
     ood: Sequence[Path],
 ) -> ModelPredictions:
-    column = verb.labels if not isinstance(verb.labels, Path) else None
-    validation = _labelled(val, column, verb.columns) if val is not None else None
-    fitted_on = _labelled(train, column, verb.columns) if train is not None else None
+    validation = _labelled(val, None, verb.columns) if val is not None else None
+    fitted_on = _labelled(train, None, verb.columns) if train is not None else None
     return ModelPredictions(
         name=name,
         test=_labelled(test, verb.labels, verb.columns),
         validation=validation,
         train=fitted_on,
         posthoc=_posthoc(verb, fitted_on, validation),
-        shift=[_labelled(path, column, verb.columns) for path in shift],
-        ood=[_load(path, column or "none", verb.columns) for path in ood],
+        shift=[_labelled(path, None, verb.columns) for path in shift],
+        ood=[_load(path, None, verb.columns) for path in ood],
     )
 
 
@@ -213,7 +210,7 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
     return own.fit(train=train, validation=validation, fit_on=verb.fit_on) if own is not None else None
 
 
-def _load(path: Path, labels: LabelColumn | Path | None, columns: Sequence[str]) -> Predictions:
+def _load(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:
     """Read predictions, and print how where that was ambiguous."""
     found = predictions.load(path, labels=labels, columns=columns)
     if "read_as" in found.info:
@@ -221,7 +218,7 @@ def _load(path: Path, labels: LabelColumn | Path | None, columns: Sequence[str])
     return found
 
 
-def _labelled(path: Path, labels: LabelColumn | Path | None, columns: Sequence[str]) -> Predictions:
+def _labelled(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:
     found = _load(path, labels, columns)
     if int(found.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")

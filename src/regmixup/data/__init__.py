@@ -60,10 +60,8 @@ def name_object(dataset: Any, role: Role, argument: str = "dataset") -> str:
     """Return the name under which an object serves as a dataset in this process: a torch `Dataset`, or images of ours.
 
     A map-style `Dataset` of (image, label) pairs is read into memory, see `from_dataset`. The name holds a checksum of
-    the images, the labels, the names of the classes and the source of the object's class.
+    the images, the labels and the names of the classes.
     """
-    import hashlib
-
     import torch
 
     from regmixup.data.folders import FolderSet
@@ -89,10 +87,10 @@ def name_object(dataset: Any, role: Role, argument: str = "dataset") -> str:
                 f"{argument} must give the same image every time, got a {label} whose images differ when read again: "
                 "leave random augmentation to rm.train, or give it as transform="
             )
-    content = hashlib.sha256(f"{images.fingerprint} {images.labels.tolist()} {images.classes}".encode()).hexdigest()
+    content = f"{images.fingerprint} {images.labels.tolist()} {images.classes}"
     end = {"validation": "/val"}.get(role, f"/{role}")
     about = f"{len(images)} images"
-    name = plugins.record_object("dataset", label, type(dataset), content=content, version=about, end=end)
+    name = plugins.record_object("dataset", label, type(dataset), content, version=about, end=end)
     add_object(name, images, role)
     return name
 
@@ -101,8 +99,8 @@ def name_transform(transform: Any) -> str:
     """Return the name under which an object serves as a transform in this process; see `register_transform`."""
     if not callable(transform):
         raise ValueError(f"transform must be callable, such as a torchvision v2 transform, got {transform!r}")
-    label = getattr(transform, "__name__", type(transform).__name__)
-    name = plugins.record_object("transform", label, transform)
+    content = plugins.described("transform", transform, "rm.data.register_transform")
+    name = plugins.record_object("transform", type(transform).__name__, type(transform), content)
     TRANSFORMS[name] = transform
     return name
 

@@ -173,26 +173,23 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
 
 
 def name_object(network: Any) -> str:
-    """Return the name under which a module, or a factory as for `register`, serves as a network in this process.
+    """Return the name under which a module serves as a network in this process.
 
-    A module is trained from the weights that it has, as a copy. With as many outputs as there are classes it must end
-    in an `nn.Linear`; else it is a backbone, from images to features (N, D). The name holds a checksum of its source
-    and, for a module, of its structure and weights.
+    It is trained from the weights that it has, as a copy. With as many outputs as there are classes it must end in an
+    `nn.Linear`; else it is a backbone, from images to features (N, D). The name holds a checksum of its `repr` and
+    weights.
     """
     from torch import nn
 
-    from regmixup.networks.factories import content_checksum, copies_of
+    from regmixup.networks.factories import copies_of, weights_checksum
 
-    if isinstance(network, nn.Module):
-        source, factory = type(network), copies_of(network)
-        inner = plugins.source_checksum(list(dict.fromkeys(type(module) for module in network.modules())))
-        name = plugins.record_object("network", source.__name__, source, content=f"{content_checksum(network)} {inner}")
-    elif callable(network):
-        factory = network
-        name = plugins.record_object("network", getattr(network, "__name__", type(network).__name__), network)
-    else:
-        raise ValueError(f"network must be an nn.Module, or callable and return one, got {network!r}")
-    NETWORKS[name] = Architecture("given as an object", factory=factory)
+    if not isinstance(network, nn.Module):
+        raise ValueError(
+            f"network must be an nn.Module, got {network!r}: register a factory under a name, rm.networks.register"
+        )
+    content = plugins.described("network", network, "rm.networks.register") + weights_checksum(network)
+    name = plugins.record_object("network", type(network).__name__, type(network), content)
+    NETWORKS[name] = Architecture("given as an object", factory=copies_of(network))
     return name
 
 

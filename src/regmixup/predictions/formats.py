@@ -9,11 +9,11 @@ import csv
 import hashlib
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ from torch import Tensor
 
 from regmixup.names import check_name
 from regmixup.storage import load_tensors
-from regmixup.types import as_tensor
-
-LabelColumn = Literal["first", "last", "none"]
 
 
 @dataclass
@@ -39,16 +36,16 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path, *, labels: LabelColumn | None = None, columns: Sequence[str] = ()) -> Contents:
-    """Read a file of any known format; an error names it. labels, columns: of tables, see `store.load`."""
+def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
+    """Read a file of any known format; an error names it. columns: of tables, see `store.load`."""
     readers: dict[str, Callable[[], Contents]] = {
         ".safetensors": lambda: Contents(*load_tensors(path)),
         ".npz": lambda: Contents(_read_npz(path)),
         ".npy": lambda: Contents({"logits": _map_npy(path)}),
         ".pt": lambda: _read_torch(path),
         ".pth": lambda: _read_torch(path),
-        ".csv": lambda: _read_table(path, labels, columns),
-        ".tsv": lambda: _read_table(path, labels, columns),
+        ".csv": lambda: _read_table(path, columns),
+        ".tsv": lambda: _read_table(path, columns),
     }
     if path.is_dir():
         raise ValueError(f"cannot read predictions from {path}: name a file; those of a run folder are in predictions/")
@@ -56,7 +53,7 @@ def read(path: Path, *, labels: LabelColumn | None = None, columns: Sequence[str
     try:
         return reader()
     except Exception as error:  # whatever damaged bytes lead a reader to
-        raise ValueError(f"cannot read predictions from {path}: {_reason(error)}") from error
+        raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
 def read_labels(path: Path) -> Any:
@@ -67,13 +64,7 @@ def read_labels(path: Path) -> Any:
         lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         return np.array(lines[1:] if lines and lines[0].lower() in _LABELS else lines)
     except Exception as error:  # whatever damaged bytes lead a reader to
-        raise ValueError(f"cannot read labels from {path}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"its text must be UTF-8, got the byte {error.object[error.start]:#x}: save it once more, as UTF-8"
-    return str(error)
+        raise ValueError(f"cannot read labels from {path}: {error}") from error
 
 
 def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]:
@@ -84,27 +75,27 @@ def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]
     >>> number_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     (array([1, 0]), 'labels are names of classes')
     """
-    array = np.asarray(as_tensor("labels", labels).tolist() if isinstance(labels, Tensor) else labels)
-    if array.dtype.kind in "US" and all(_is_number(str(label)) for label in array.ravel()):
+    array = np.asarray(labels.tolist() if isinstance(labels, Tensor) else labels)
+    if array.dtype.kind == "U" and all(_is_number(label) for label in array.ravel()):
         array = array.astype(float)
-    if array.ndim != 1 or array.dtype.kind not in ("iuf" if classes is None else "iufUS"):
-        return labels, ""
+    if array.ndim != 1 or array.dtype.kind not in ("iuf" if classes is None else "iufU"):
+        return labels, ""  # which `Predictions` describes in its error
     if array.dtype.kind == "f":
         whole = (array == array.round()) & (abs(array) < 2**53)
         if not whole.all():
             row = int(whole.argmin())
             raise ValueError(f"labels must be integers, got {array[row]} in row {row} (counted from 0)")
         array = array.astype(np.int64)
-    names = [str(name) for name in classes] if classes is not None and len(classes) > 1 else []
-    if len(set(names)) < len(names):
-        raise ValueError(f"classes must have names of their own, got {', '.join(names[:10])}")
+    classes = [] if classes is None else list(classes)
+    places = {str(name): place for place, name in enumerate(classes)}
+    if len(places) < len(classes):
+        raise ValueError(f"classes must have names of their own, got {', '.join(map(str, classes))[:80]}")
     texts = [str(label) for label in array.tolist()]
-    strange = sorted(set(texts) - set(names))
-    if array.dtype.kind in "iu" and (strange or names == [str(place) for place in range(len(names))]):
+    strange = sorted(set(texts) - set(places))
+    if array.dtype.kind in "iu" and (strange or list(places) == [str(place) for place in range(len(places))]):
         return array, ""
     if strange:
-        raise ValueError(f"labels must be among the classes {', '.join(names[:10])}, got {strange[0][:80]!r}")
-    places = {name: place for place, name in enumerate(names)}
+        raise ValueError(f"labels must be among the classes {', '.join(places)[:80]}, got {strange[0][:80]!r}")
     return np.array([places[text] for text in texts]), "labels are names of classes"
 
 
@@ -112,8 +103,7 @@ def digest_of_ids(ids: Any) -> str:
     """Return the digest of an array of identifiers: it tells whether two files are in one order."""
     digest = hashlib.sha256()
     for identifier in np.asarray(ids).ravel():
-        text = identifier.decode() if isinstance(identifier, bytes) else str(identifier)
-        digest.update(text.strip().encode() + b"\n")
+        digest.update(str(identifier).strip().encode() + b"\n")
     return digest.hexdigest()
 
 
@@ -132,18 +122,12 @@ def _check_size(size: int, path: Path) -> None:
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(path) as archive:
         _check_size(sum(member.file_size for member in archive.infolist()), path)
-        # The header of an LZMA stream says how much memory its decompressor takes; NumPy writes no such file.
-        if not {member.compress_type for member in archive.infolist()} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            raise ValueError("its arrays must be stored or deflated, as NumPy writes them")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
 def _read_torch(path: Path) -> Contents:
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # whatever damaged bytes lead the unpickler to
-        raise ValueError(f"it must hold tensors, lists and dictionaries alone: {error}"[:300]) from error
+    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     match loaded:
         case Tensor():
             contents = Contents({"logits": loaded}, notes=["one tensor: logits"])
@@ -175,130 +159,103 @@ _CLASS_PREFIX = re.compile(r"class_(.+)", re.IGNORECASE)
 _PROBS = re.compile(r"prob(s|ability|abilities)?(_.+)?", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table of text. names: of its columns, "" where its first line holds none. named: whether it does."""
-
-    path: Path
-    separator: str
-    names: list[str]
-    named: bool
-
-    def lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number and the cells of every line that is not empty, but for the line of names."""
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=self.separator, skipinitialspace=True)
-            if self.named:
-                next(reader, None)
-            for cells in reader:
-                if cells in ([], [""]):
-                    continue
-                if len(cells) != len(self.names):
-                    contract = f"line {reader.line_num} must have {len(self.names)} columns"
-                    raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-                yield reader.line_num, [cell.strip() for cell in cells]
-
-    def column(self, place: int) -> list[str]:
-        return [cells[place] for _, cells in self.lines()]
-
-
-def _read_table(path: Path, labels: LabelColumn | None, columns: Sequence[str]) -> Contents:
-    table = _open_table(path)
-    if not table.named and (labels is None or columns):
-        advice = "or say where the labels of a table without names are (--labels first, last or a file of them)"
-        raise ValueError(f"the first line must be a name per column, {advice}")
-    if next(table.lines(), None) is None:
-        raise ValueError("it is empty: there is no line of numbers")
-    place = _label_column(table.names, labels)
-    texts = table.column(place) if place is not None else None
-    notes = [] if table.named else ["no line of names"]
-    if place:
-        notes.append(f"labels are in column {place + 1}")
-    if table.named:
-        names = [name if i != place else "" for i, name in enumerate(table.names)]
-        class_columns = _class_columns(names, texts or [], columns)
-        probs = [i for i in class_columns if _PROBS.fullmatch(names[i])]
-    else:
-        names = list(map(str, range(len(table.names))))
-        class_columns, probs = [i for i in range(len(names)) if i != place], []
-    fields = {"logits": [i for i in class_columns if i not in probs], "probs": probs}
-    fields = {name: _in_order(places, names) for name, places in fields.items() if places}
-    class_names = [[_class_of(names[i]) for i in places] for places in fields.values()]
-    if class_names[0] != class_names[-1]:
-        contract = "columns of logits and of probs must name the same classes in the same order"
-        raise ValueError(f"{contract}, {_got(names)}")
-    left_out = [i for i in range(len(names)) if i != place and i not in class_columns]
-    if left_out:
-        notes.append(f"left out: {', '.join(repr(names[i]) for i in left_out)}")
-    arrays: dict[str, Any] = {name: _numbers(table, places) for name, places in fields.items()}
-    if texts is not None:
-        arrays["labels"] = np.array(texts)
-    if table.named:
-        arrays["classes"] = class_names[0]
-    identifiers = [i for i in left_out if names[i].lower() in _IDENTIFIERS]
-    ids = " ".join(f"{names[i].lower()}:{digest_of_ids(table.column(i))}" for i in identifiers)
-    return Contents(arrays, {"ids": ids} if ids else {}, notes)
-
-
-def _open_table(path: Path) -> _Table:
-    """Read the first line of a table, which separates by tabs, semicolons or commas."""
+def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
+    """Read a line of names, then a line per sample, in two passes: the second reads the numbers of the classes."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
     separator = max(",;\t", key=first.count)
     names = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
-    # Classes may be called 0, 1, 2, ...; other numbers are the values of a table without names.
+    label_column = _label_column(names)
+    texts: dict[int, list[str]] = {
+        i: [] for i, name in enumerate(names) if i == label_column or name.lower() in _IDENTIFIERS
+    }
+    count = 0
+    for _, cells in _lines(path, separator, len(names)):
+        count += 1
+        for i, column in texts.items():
+            column.append(cells[i])
+    if count == 0:
+        raise ValueError("it is empty: there is no line of numbers")
+    labels = texts.pop(label_column) if label_column is not None else None
+    candidates = {i: name for i, name in enumerate(names) if i != label_column}
+    chosen = _in_order(_class_columns(candidates, labels or [], patterns), names)
+    probs = [i for i in chosen if _PROBS.fullmatch(names[i])]
+    fields = {"logits": [i for i in chosen if i not in probs], "probs": probs}
+    fields = {name: columns for name, columns in fields.items() if columns}
+    class_names = [[_class_of(names[i]) for i in columns] for columns in fields.values()]
+    if class_names[0] != class_names[-1]:
+        contract = "columns of logits and of probs must name the same classes in the same order"
+        raise ValueError(f"{contract}, {_got(names)}")
+    numbers = _numbers(path, separator, names, chosen)
+    arrays: dict[str, Any] = {"classes": class_names[0]}
+    for name, columns in fields.items():
+        arrays[name] = numbers[:, [chosen.index(i) for i in columns]]
+    if labels is not None:
+        arrays["labels"] = np.array(labels)
+    notes = [f"labels are in column {label_column + 1}"] if label_column else []
+    left_out = [i for i in candidates if i not in chosen]
+    if left_out:
+        notes.append(f"left out: {', '.join(repr(names[i]) for i in left_out)}")
+    ids = " ".join(f"{names[i].lower()}:{digest_of_ids(texts[i])}" for i in left_out if i in texts)
+    return Contents(arrays, {"ids": ids} if ids else {}, notes)
+
+
+def _lines(path: Path, separator: str, width: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of every line below the names that is not empty."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        next(reader, None)
+        for cells in reader:
+            if cells in ([], [""]):
+                continue
+            if len(cells) != width:
+                contract = f"line {reader.line_num} must have {width} columns"
+                raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
+            yield reader.line_num, [cell.strip() for cell in cells]
+
+
+def _label_column(names: list[str]) -> int | None:
+    """Return the place of the column that is called as labels are; None if there is none."""
     if names and all(map(_is_number, names)) and names != [str(i) for i in range(len(names))]:
-        return _Table(path, separator, [""] * len(names), named=False)
-    return _Table(path, separator, names, named=True)
-
-
-def _label_column(names: list[str], labels: LabelColumn | None) -> int | None:
-    """Return the place of the labels: that of the column called so, else the first or last if that is asked for."""
+        raise ValueError("the first line must be a name per column, such as label, logit_cat, logit_dog, got numbers")
     places = [i for i, name in enumerate(names) if name.lower() in _LABELS]
-    if len(places) != 1 and labels in ("first", "last"):
-        return 0 if labels == "first" else len(names) - 1
     if len(places) > 1:
         listed = ", ".join(repr(names[i]) for i in places)
-        raise ValueError(f"the first line must name one column of labels (or say --labels first or last), got {listed}")
+        raise ValueError(f"the first line must name one column of labels, got {listed}")
     return places[0] if places else None
 
 
-def _class_columns(names: list[str], labels: list[str], patterns: Sequence[str]) -> list[int]:
+def _class_columns(names: dict[int, str], labels: list[str], patterns: Sequence[str]) -> list[int]:
     """Return the columns of the classes: those that match a pattern, or else have a prefix, or else labels tell them.
 
-    >>> _class_columns(["y_pred", "logit_cat", "logit_dog"], ["cat"], [])
-    [1, 2]
+    Without a prefix they are the columns called 0 to K - 1, those called as the labels are, or, where labels are the
+    numbers 0 to K - 1, all K columns that are no companions. In the last two cases no column may be left that could be
+    a class.
+
+    >>> _class_columns({1: "y_pred", 2: "logit_cat", 3: "logit_dog"}, ["cat"], [])
+    [2, 3]
     """
     if patterns:
-        chosen = [i for i, name in enumerate(names) if name and any(fnmatchcase(name, each) for each in patterns)]
-        if not chosen:
-            raise ValueError(f"columns must name some of the table's, {_got(names)} for {', '.join(patterns)}")
-        return chosen
-    prefixed = [i for i, name in enumerate(names) if _PREFIX.fullmatch(name)]
-    of_class = [i for i, name in enumerate(names) if _CLASS_PREFIX.fullmatch(name)]
-    if prefixed:
+        matching = [i for i, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        if not matching:
+            raise ValueError(f"columns must name some of the table's, {_got(names.values())} for {', '.join(patterns)}")
+        return matching
+    if prefixed := [i for i, name in names.items() if _PREFIX.fullmatch(name)]:
         return prefixed
-    # A single one, such as class_id, is no table of classes.
-    return of_class if len(of_class) > 1 else _bare_columns(names, labels)
-
-
-def _bare_columns(names: list[str], labels: list[str]) -> list[int]:
-    """Return the columns of the classes where none has a prefix; raise an error unless labels or numbers tell them.
-
-    They are the columns called 0 to K - 1, those called as the labels are, or, where labels are the numbers 0 to K - 1,
-    all K columns that are no companions. In the last two cases no column may be left that could be a class.
-    """
-    numbers = [i for i, name in enumerate(names) if name.isdecimal()]
+    of_class = [i for i, name in names.items() if _CLASS_PREFIX.fullmatch(name)]
+    if len(of_class) > 1:  # a single one, such as class_id, is no table of classes
+        return of_class
+    numbers = [i for i, name in names.items() if name.isdecimal()]
     if numbers and sorted(int(names[i]) for i in numbers) == list(range(len(numbers))):
         return numbers
     occurring = set(labels)
-    candidates = [i for i, name in enumerate(names) if name in occurring or name.lower() not in _COMPANIONS]
+    candidates = [i for i, name in names.items() if name in occurring or name.lower() not in _COMPANIONS]
     places = {str(place) for place in range(len(candidates))}
     if len(candidates) > 1 and occurring in ({names[i] for i in candidates}, places):
         return candidates
     raise ValueError(
         "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
-        f"K - 1; or name them, such as --columns 'logit_*', {_got(names)}"
+        f"K - 1; or name them, such as --columns 'logit_*', {_got(names.values())}"
     )
 
 
@@ -314,18 +271,15 @@ def _in_order(columns: list[int], names: list[str]) -> list[int]:
     >>> _in_order([0, 1, 2], ["class_9", "class_10", "class_8"]), _in_order([0, 1], ["dog", "cat"])
     ([2, 0, 1], [0, 1])
     """
-    classes = {i: _class_of(names[i]) for i in columns}
-    if len(set(classes.values())) < len(columns):
-        raise ValueError(f"classes must have names of their own, got {', '.join(classes.values())[:80]}")
-    if all(name.isdecimal() for name in classes.values()):
-        return sorted(columns, key=lambda i: int(classes[i]))
+    if all(_class_of(names[i]).isdecimal() for i in columns):
+        return sorted(columns, key=lambda i: int(_class_of(names[i])))
     return columns
 
 
-def _numbers(table: _Table, columns: list[int]) -> np.ndarray:
+def _numbers(path: Path, separator: str, names: list[str], columns: list[int]) -> np.ndarray:
     """Return the numbers of some columns, (N, K)."""
     rows = []
-    for number, cells in table.lines():
+    for number, cells in _lines(path, separator, len(names)):
         try:
             rows.append(np.array([float(cells[i]) for i in columns]))
         except ValueError as error:
@@ -333,7 +287,7 @@ def _numbers(table: _Table, columns: list[int]) -> np.ndarray:
     return np.stack(rows)
 
 
-def _got(names: list[str]) -> str:
+def _got(names: Iterable[str]) -> str:
     listed = ", ".join(repr(name) for name in names if name)
     return f"got the columns {listed[:300]}"
 

@@ -136,28 +136,21 @@ def _device_of(model: nn.Module) -> torch.device:
 def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:
     """Return images and labels of a batch, whatever else it holds behind them."""
     match batch:
-        case [Tensor() as x, y, *_] if labelled:
+        case (Tensor() as x) | [Tensor() as x, *_] if not labelled:
+            return x, torch.full((len(x),), -1)
+        case [Tensor() as x, y, *_]:
             y = as_tensor(f"labels of {dataset or 'a batch'}", y)
-            if y.shape == (*x.shape[:1], 1) and is_whole(y):
+            if y.shape == (*x.shape[:1], 1):
                 y = y.squeeze(1)
             if y.shape == x.shape[:1] != () and is_whole(y):
                 return x, y
             got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}, {y.dtype}"
-            if y.ndim == 0:
-                got += "; wrap a dataset in torch.utils.data.DataLoader(dataset, batch_size=64)"
-            elif y.ndim == 2 and y.shape[1] > 1:
-                got += "; multi-label targets cannot be evaluated, and of one-hot labels pass y.argmax(dim=1)"
-            elif not is_whole(y):
-                got += "; pass class indices of an integer type, such as y.long()"
-        case (Tensor() as x) | [Tensor() as x, *_] if not labelled:
-            return x, torch.full((len(x),), -1)
         case Tensor():
             got = f"one tensor of shape {tuple(batch.shape)}"
-        case Mapping():
-            got = f"{type(batch).__name__} with the keys {list(batch)}"
-        case list() | tuple():
-            got = f"{type(batch).__name__} of {', '.join(type(value).__name__ for value in batch[:5]) or 'nothing'}"
         case _:
-            got = type(batch).__name__
+            got = f"{type(batch).__name__} {batch!r:.80}"
     contract = "(images, labels) pairs of tensors (N, ...) and (N,)" if labelled else "images or (images, labels) pairs"
-    raise ValueError(f"batches of {dataset or 'a dataset'} must be {contract}, got {got}")
+    raise ValueError(
+        f"batches of {dataset or 'a dataset'} must be {contract}, got {got}; labels are integers, and a dataset must "
+        "be wrapped in torch.utils.data.DataLoader(dataset, batch_size=64)"
+    )

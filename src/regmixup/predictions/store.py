@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.names import check_name
-from regmixup.predictions.formats import Contents, LabelColumn, digest_of_ids, number_labels, read, read_labels
+from regmixup.predictions.formats import Contents, digest_of_ids, number_labels, read, read_labels
 from regmixup.storage import save_tensors
 from regmixup.types import (
     LOG_OF_PROBS,
@@ -93,9 +93,7 @@ def read_header(path: str | Path) -> Header:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
-def load(
-    path: str | Path, *, labels: LabelColumn | Path | None = None, columns: Sequence[str] | str = ()
-) -> Predictions:
+def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | str = ()) -> Predictions:
     """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
 
     Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names, and "ids",
@@ -105,19 +103,18 @@ def load(
     Tables have a line of names, then a line per sample: the label, under the name "label", and a column per class,
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
     columns are left out; `info["read_as"]` says which. docs/evaluation.md has the whole rule.
-    labels: the "first" or "last" column of a table that names none, "none", or a file of them. Only with this may a
-    table have no line of names. columns: the columns of the classes in tables, by names or patterns such as `logit_*`.
+    labels: a file of them. columns: the columns of the classes in tables, by names or patterns such as "logit_*".
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
     """
     path = Path(path)
     patterns = [columns] if isinstance(columns, str) else columns
-    contents = read(path, labels="none" if isinstance(labels, Path) else labels, columns=patterns)
-    if isinstance(labels, Path):
+    contents = read(path, columns=patterns)
+    if labels is not None:
         if "labels" in contents.arrays:
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
-        contents.arrays["labels"] = read_labels(labels)
+        contents.arrays["labels"] = read_labels(Path(labels))
     for name in contents.arrays:
         check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
     if not {"logits", "probs"} & set(contents.arrays):
@@ -193,10 +190,6 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
         notes.append("log-probabilities: no score that needs the scale of logits")
     if predictions.probs is not None and not ours:  # ours may be of Monte-Carlo samples
         _check_probs(predictions.probs)
-        differing = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
-        if differing:
-            rows = f"{differing} of {len(predictions)} rows"
-            notes.append(f"probs name another class than logits in {rows}: accuracy is of probs")
     if bad := not_finite(predictions.logits):
         raise ValueError(f"logits must be finite, found {bad}")
     low, high = int(predictions.labels.min()), int(predictions.labels.max())
@@ -210,14 +203,13 @@ def _two_classes(tensors: dict[str, Tensor]) -> list[str]:
     """Make two columns of a single one, in place: that of class 1 of two. Return what was done, in words."""
     notes = []
     for name in ("logits", "probs"):
-        column = tensors.get(name)
-        if column is None or not column.is_floating_point() or column.ndim not in (1, 2):
-            continue
-        if column.shape[1:] not in ((), (1,)):
+        column = tensors.get(name, torch.zeros(()))
+        if not column.is_floating_point() or column.ndim == 0 or column.shape[1:] not in ((), (1,)):
             continue
         column = column.reshape(-1, 1)
         if name == "logits" and float(column.min()) >= 0 and float(column.max()) <= 1:
             raise ValueError("logits of one column look like probabilities, numbers in [0, 1]: call them probs")
-        tensors[name] = torch.cat([torch.zeros_like(column) if name == "logits" else 1 - column, column], dim=1)
+        other = torch.zeros_like(column) if name == "logits" else 1 - column
+        tensors[name] = torch.cat([other, column], dim=1)
         notes.append(f"one column of {name}: that of class 1 of two")
     return notes

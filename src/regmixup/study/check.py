@@ -102,5 +102,5 @@ def _read_record(folder: Path) -> dict[str, Any]:
     """Read what a study recorded in its folder; empty if there is nothing that can be read, as after a kill."""
     try:
         return read_table(folder / "study.json")
-    except ValueError:
+    except (FileNotFoundError, ValueError):
         return {}

@@ -310,8 +310,8 @@ def run_status(task: Task, paces: Paces) -> RunStatus:
         state = "done"
     elif is_held(task.run.folder):
         state = "running"
-    elif (failure := run_folder.read_failure(task.run.folder)) is not None:
-        state, note = "failed", failure.strip().rpartition("\n")[2]
+    elif (failure := task.run.folder / run_folder.FAILURE).is_file():
+        state, note = "failed", failure.read_text(encoding="utf-8").strip().rpartition("\n")[2]
     minutes = estimate([task], paces).minutes
     seconds_left = 60 * minutes if minutes is not None and state != "done" else None
     return RunStatus(task, state, len(history), epochs, history[-1]["loss"] if history else None, seconds_left, note)

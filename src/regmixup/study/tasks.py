@@ -150,7 +150,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
     try:
         rows = task.rows() if task.archive is not None else _complete(job, task, device, hooks)
     except InUseError as error:
-        return TaskOutcome(task=task, held=error.held)
+        return TaskOutcome(task=task, held=str(error))
     except Exception as error:
         if task.archive is None:  # a damaged archive is no failure of the run
             run_folder.write_failure(task.run.folder, traceback.format_exc())
@@ -160,7 +160,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
 
 def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> list[Row]:
     """Train and evaluate a task, and archive it where that is asked for."""
-    run_folder.clear_failure(task.run.folder)
+    (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     rows = complete_run(
         task.planned,
         job.runs,

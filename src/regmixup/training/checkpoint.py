@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from regmixup.run_folder import CHECKPOINT, reading
+from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
 from regmixup.training.optim import Copy
 
@@ -167,8 +167,7 @@ def _naming(path: Path) -> Iterator[None]:
     OSError if it is missing, or cannot be read now, which says nothing about its content.
     """
     try:
-        with reading(path):
-            yield
+        yield
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"

@@ -21,7 +21,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
-from regmixup.storage import owning, read_json
+from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
@@ -125,7 +125,7 @@ class Run:
             yield
             return
         with owning(self.folder):
-            run_folder.write_config(self.folder, encode(self.config))  # as it may be damaged
+            write_json(self.folder / run_folder.CONFIG, encode(self.config))  # as it may be damaged
             yield
 
     def history(self) -> list[dict[str, Any]]:
@@ -153,9 +153,9 @@ class Run:
         return self._read_provenance()
 
     def _read_provenance(self) -> dict[str, Any]:
-        with run_folder.reading(self.folder / run_folder.PROVENANCE) as path:
-            record = run_folder.read_provenance(self.folder)
+        record = run_folder.read_provenance(self.folder)
         if not {"classes", "input", "data", "transform"} <= record.keys():
+            path = self.folder / run_folder.PROVENANCE
             raise ValueError(f"{path} is damaged: it lacks classes, input, data or transform")
         return record
 
@@ -259,9 +259,9 @@ class Run:
 
 
 def _read_config(folder: Path) -> TrainConfig:
+    path = folder / run_folder.CONFIG
     try:
-        with run_folder.reading(folder / run_folder.CONFIG) as path:
-            values = read_json(path)
+        values = read_json(path)
         missing = plugins.missing(values.get("plugins") if isinstance(values, dict) else None, folder)
         if not missing:
             return decode(TrainConfig, values, str(path))

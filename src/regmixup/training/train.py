@@ -70,7 +70,7 @@ def train(
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
     dataset, validation, network, transform: objects in place of the configuration's names: map-style torch datasets or
-    `ImageSet`s, an `nn.Module` or a factory of one, a torchvision v2 transform. Whoever resumes the run or opens its
+    `ImageSet`s, an `nn.Module`, a torchvision v2 transform. Whoever resumes the run or opens its
     model in another process gives the same ones again; see `give_objects`.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
