@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,12 +15,18 @@ from regmixup.mixing import (
     Draw,
     box_lam,
     cutmix,
+    draw_boxes,
+    draw_pairs,
     height_and_width,
+    joined,
     mixup,
+    repeat,
     sample_beta,
     sample_box,
     sample_dirichlet,
     sample_partners,
+    take_boxes,
+    take_pairs,
     to_float,
 )
 from tests.references import mixing as slow
@@ -241,3 +248,32 @@ def test_draw_moves_its_tensors_and_keeps_the_rest():
     moved = draw.to(torch.device("meta"))
     assert (moved.lam.device.type, moved.partner.device.type) == ("meta", "meta")
     assert (moved.box, moved.branch) == (None, 1)
+
+
+def of(lam, samples):
+    """What decides the shapes of a draw."""
+    return SimpleNamespace(lam=lam, samples=samples)
+
+
+@pytest.mark.parametrize(("lam", "samples", "shape"), [("batch", 1, ()), ("sample", 1, (5,)), ("sample", 3, (3, 5))])
+def test_pairs_and_boxes_are_drawn_one_sample_after_the_other_and_read_back_as_one_long_batch(lam, samples, shape):
+    drawn, generator = draw_boxes(5, (6, 8), 1.0, lam, "derangement", samples, seeded()), seeded()
+    singles = [draw_boxes(5, (6, 8), 1.0, lam, "derangement", generator=generator) for _ in range(samples)]
+    assert (drawn.lam.shape, drawn.box.shape) == (shape, (*shape, 4))
+    weights, partner, box = take_boxes(drawn, torch.zeros(5, 3, 6, 8), of(lam, samples))
+    assert torch.equal(weights, torch.cat([single.lam.expand(5) for single in singles]))
+    assert torch.equal(partner, torch.cat([single.partner for single in singles]))
+    assert torch.equal(box, torch.cat([single.box.expand(5, 4) for single in singles]))
+    pairs = draw_pairs(5, 1.0, lam, "derangement", samples, seeded())
+    assert [tuple(part.shape) for part in take_pairs(pairs, 5, of(lam, samples))] == [(5 * samples,)] * 2
+    assert pairs.box is None
+    with pytest.raises(ValueError, match=r"^draw\.lam must have shape \(2, 5\) for .* and this batch, got shape"):
+        take_pairs(pairs, 5, of("sample", 2))
+
+
+def test_half_precision_is_joined_also_under_autocast_to_the_other():
+    x = torch.rand(2, 3).to(torch.float16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(joined([x, x]), x.repeat(2, 1))
+    assert torch.equal(joined([x.float(), x.float()]), x.float().repeat(2, 1))
+    assert repeat(x, 1) is x

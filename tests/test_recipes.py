@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from regmixup import networks, recipes
+from regmixup import data, networks, recipes
 from regmixup.data.catalogue import find
 from regmixup.recipes import RECIPES, Recipe
 
@@ -165,3 +165,16 @@ def test_the_resnet_18_recipes_are_those_of_openood_and_sure(family, epochs):
     assert (found.crop_padding, found.flip, found.precision, found.warmup_epochs) == (4, True, "auto", 0)
     half = (0.1 + 1e-6) / 2
     assert [found.lr_at(t) for t in (0, epochs / 2, epochs)] == pytest.approx([0.1, half, 1e-6])
+
+
+def test_pixels_are_normalised_by_what_their_papers_divide_by():
+    """The paper's repository for CIFAR, OpenOOD for ResNet-18 on CIFAR-10, the train set for digits."""
+    for network in ("wrn28-10", "resnet50", "resnet18"):
+        cifar100 = recipes.get(f"cifar100-{network}")
+        assert (cifar100.mean, cifar100.std) == ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
+        assert recipes.get(f"cifar10-{network}").mean == (0.4914, 0.4822, 0.4465)
+    assert recipes.get("cifar10-resnet50").std == (0.2023, 0.1994, 0.2010)
+    assert recipes.get("cifar10-resnet18").std == (0.2470, 0.2435, 0.2616)
+    images = data.load("digits/train").images.double() / 255
+    digits = recipes.get("digits")
+    assert (*digits.mean, *digits.std) == pytest.approx((images.mean().item(), images.std().item()), abs=5e-3)
