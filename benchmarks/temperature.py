@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regmixup.deployment import calibration
 from regmixup.deployment.calibration import Labelled, fit_temperature
 
 WIDTHS = (1e6, 1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05)
@@ -32,7 +31,6 @@ def read(path: Path) -> Labelled:
 
 def measure(images: Labelled, width: float, subsamples: int, size: int) -> str:
     """Return a line of the table: T and test NLL from half of the images, and over subsamples of that half."""
-    calibration.PRIOR = width
     generator = torch.Generator().manual_seed(0)
     validation, test = images[(order := torch.randperm(len(images), generator=generator))[::2]], images[order[1::2]]
 
@@ -40,10 +38,10 @@ def measure(images: Labelled, width: float, subsamples: int, size: int) -> str:
         return float(torch.nn.functional.cross_entropy(test.logits / temperature, test.labels))
 
     rows = [torch.randperm(len(validation), generator=generator)[:size] for _ in range(subsamples)]
-    temperatures = np.array([fit_temperature(validation[few]) for few in rows])
+    temperatures = np.array([fit_temperature(validation[few], prior=width) for few in rows])
     losses = np.array([nll(temperature) for temperature in temperatures])
     low, high = np.percentile(temperatures, [2.5, 97.5])
-    whole = fit_temperature(validation)
+    whole = fit_temperature(validation, prior=width)
     cells = [f"{width:g}", f"{whole:.3f}", f"{nll(whole):.4f}", f"{low:.2f} to {high:.2f}", f"{losses.mean():.4f}",
              f"{np.percentile(losses, 95):.4f}"]  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -397,6 +397,6 @@ class TestExports:
 
 def test_a_saved_network_of_a_plugin_that_is_not_loaded_says_how_to_load_it(predictor, tmp_path):
     replace(predictor, architecture=replace(predictor.architecture, network="mine")).save(tmp_path)
-    told = r"unknown network 'mine': .*--plugin MODULE, set REGMIXUP_PLUGINS=MODULE or import it before"
+    told = r"unknown network 'mine': .*what a plugin registers \(--plugin MODULE\)"
     with pytest.raises(ValueError, match=told):
         rm.Predictor.load(tmp_path)

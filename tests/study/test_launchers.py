@@ -73,7 +73,7 @@ def test_a_run_that_another_process_holds_is_waited_for(unfinished, study, expec
 
     holding = held_by_another_process(unfinished.folder)
     holding.__enter__()
-    waits = rf"regmixup seed 0 waits: {unfinished.folder} is in use by another process \(pid [^)]*\)$"
+    waits = rf"regmixup seed 0 waits: {unfinished.folder} is in use by another process \(pid [^)]*\)"
     with pytest.warns(UserWarning, match=waits):
         run_study(study, runs, device="cpu", progress=ReleaseAfterTheOthers())
     assert done == ["dnn seed 0", "dnn seed 1", "regmixup seed 1", "regmixup seed 0"]

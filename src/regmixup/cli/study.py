@@ -78,7 +78,7 @@ class StudyVerb(Resources):
     """ray: CPU cores per run, default 1."""
     engine: Annotated[FlagCreatePairsOff[Engine], arg(name="")] = field(default_factory=Engine)
     archive: Path | None = None
-    """Also keep every finished run here without its weights and predictions: 50 kilobytes, for the first seed 250. A
+    """Also keep every finished run here without its weights and predictions: about 250 kilobytes. A
     run archived here is done, wherever it was trained."""
     logits: Switch = False
     """Also archive the logits of test and OOD sets, in float16."""

@@ -161,8 +161,8 @@ class Calibration:
         return float(sequence[passed - 1]), promise
 
 
-def fit_temperature(validation: Labelled) -> float:
-    """Return T within 0.1 and 10 that minimises sum_i NLL(softmax(logits_i / T), y_i) + (log T)^2 / (2 PRIOR^2).
+def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
+    """Return T within 0.1 and 10 that minimises sum_i NLL(softmax(logits_i / T), y_i) + (log T)^2 / (2 prior^2).
 
     The second term is a normal prior of log T around 0. Few images, or images without an error, say little about how
     sure to be, and leave T near 1; thousands outweigh it.
@@ -178,7 +178,7 @@ def fit_temperature(validation: Labelled) -> float:
 
     def loss(log_temperature: float) -> float:
         nll = F.cross_entropy(logits * math.exp(-log_temperature), validation.labels.long(), reduction="sum")
-        return float(nll) + log_temperature**2 / (2 * PRIOR**2)
+        return float(nll) + log_temperature**2 / (2 * prior**2)
 
     optimum = minimize_scalar(loss, bounds=(math.log(0.1), math.log(10)), method="bounded")
     return math.exp(float(optimum.x))

@@ -173,7 +173,7 @@ def _collect(study: Study, folder: Path, tasks: Sequence[Task], outcomes: Mappin
             if task.index in outcomes:
                 rows[task.index] = outcomes[task.index].rows or []
             elif task.archive is None and task.done:
-                with suppress(ValueError):  # damaged: it is measured again when its turn comes
+                with suppress(OSError, ValueError):  # damaged or half written: it is measured again when its turn comes
                     rows[task.index] = task.rows()
         if any(rows.values()):
             _write_table(study, folder, [(task, rows[task.index]) for task in tasks if rows.get(task.index)])
