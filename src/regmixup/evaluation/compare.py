@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Measured:
-    """What `measure_models` returns. models: one or two, the subject first.
+    """The result of `measure_models`. models: one or two, the subject first.
 
     rows: those of each model; of two, `method` is the model's name. differences: subject minus the other, by quantity.
     """

@@ -40,7 +40,7 @@ class Version(NamedTuple):
 
 
 class PerImage(NamedTuple):
-    """What a pass over the logits keeps of each sample: its outcomes, and scores (N,) by name."""
+    """The outcomes of each sample after a pass over the logits, and scores (N,) by name."""
 
     outcomes: Outcomes
     scores: dict[str, Tensor]

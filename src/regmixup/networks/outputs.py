@@ -1,4 +1,4 @@
-"""What models return -> logits."""
+"""Take the logits from what models return."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Alternate(Objective):
     second: Objective = field(kw_only=False)
     """The objective of the other steps."""
     probability: float = 0.5
-    """Of `first`, in every step."""
+    """Probability of `first`, in every step."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for the objectives whose own `loss` is None."""
 

@@ -78,7 +78,7 @@ class AugMix(Objective):
     jsd_weight: float = 12.0
     """>= 0: 0 skips the draw and the augmentation and is ERM exactly."""
     alpha: float = field(default=1.0, kw_only=False)
-    """Of the Dirichlet and Beta distributions."""
+    """Parameter of the Dirichlet and Beta distributions."""
     operations: Literal["core", "all"] = "core"
     """The nine of the core set, or all: colour, contrast, brightness and sharpness too. These overlap the corruptions
     of CIFAR-C and ImageNet-C, so a robustness measured there is no longer one to unseen shifts."""
