@@ -15,7 +15,7 @@ _MOST = 2**31 - 1
 
 
 BACKBONE = "timm/tf_efficientnet_lite0"
-"""The network that `finetune` trains by default: 3.4 million weights, accurate for its cost, of layers that every runtime has."""
+"""The network that `finetune` trains by default: 3.4 million weights, of layers that every runtime has."""
 
 
 def without_path(init: str) -> str:
