@@ -45,7 +45,7 @@ def test_the_csv_says_what_the_tables_mark(written):
     assert float(own["mean"]) == pytest.approx(sum(values.values()) / 2, rel=1e-12)
     assert {line["n"] for line in lines} == {"2"}
     assert all("epochs 5 instead of 40" in line["notes"] for line in lines)
-    assert {line["test"] for line in lines if line["method"] == "regmixup"} == {"paired"}
+    assert {line["test"] for line in lines if line["method"] == "regmixup"} == {"welch"}
     assert {line["setting"] for line in lines} == {"digits"}
 
 

@@ -171,8 +171,7 @@ def _judge(
     ensembles = [*map(is_ensemble, cells)]
     shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
     marks = find_best(shown, ensembles, higher_is_better=higher)
-    unpaired = [method for method, ensemble in zip(cells, ensembles, strict=True) if ensemble]
-    comparisons = compare_column(seeds, untested=design.untested, unpaired=unpaired)
+    comparisons = compare_column(seeds, untested=design.untested)
     reference = cells.get(REFERENCE)
     judged: dict[str, Cell | None] = {}
     for (method, cell), mark in zip(cells.items(), marks, strict=True):

@@ -77,7 +77,7 @@ def conclude(title: str, metric: str, cells: Mapping[str, Cell | None], *, unit:
     is nothing to compare.
 
     >>> from regmixup.report.significance import Comparison
-    >>> ours = Cell(0.95, 0.01, 5, True, against=Comparison(0.01, "paired"), better=True)
+    >>> ours = Cell(0.95, 0.01, 5, True, against=Comparison(0.01), better=True)
     >>> conclude("Accuracy", "accuracy", {"dnn": Cell(0.93, 0.01, 5, True), "ours": ours})
     'Accuracy is highest for ours, 95.00\xa0%; higher than dnn: ours.'
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from regmixup.methods import REFERENCE
 
@@ -23,10 +23,9 @@ Values = dict[int | None, float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """p: two-sided, of no difference in the mean. test: the t-test it comes from."""
+    """p: two-sided, of no difference in the mean, by Welch's t-test."""
 
     p: float
-    test: Literal["paired", "welch"]
 
 
 @dataclass(frozen=True)
@@ -41,22 +40,19 @@ class Design:
     untested: Mapping[str, str] = field(default_factory=dict)
 
 
-def compare_column(
-    values: Mapping[str, Values], *, untested: Collection[str] = (), unpaired: Collection[str] = ()
-) -> dict[str, Comparison]:
+def compare_column(values: Mapping[str, Values], *, untested: Collection[str] = ()) -> dict[str, Comparison]:
     """Compare every method of a column with the reference method; p has Holm's correction over these comparisons.
 
     values: the values of every method. A method that cannot be compared is left out, and does not count.
-    unpaired: methods whose seed s has nothing in common with the reference's seed s.
     """
     differences = {}
     for method, by_seed in values.items():
         if method != REFERENCE and method not in untested:
-            apart = difference(by_seed, values.get(REFERENCE, {}), paired=method not in unpaired)
+            apart = difference(by_seed, values.get(REFERENCE, {}))
             if apart is not None:
                 differences[method] = apart
     corrected = holm({method: apart.p for method, apart in differences.items()})
-    return {method: Comparison(corrected[method], apart.test) for method, apart in differences.items()}
+    return {method: Comparison(p) for method, p in corrected.items()}
 
 
 def holm(chances: Mapping[str, float]) -> dict[str, float]:
@@ -78,12 +74,11 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two means: its squared standard error, the degrees of freedom, and the t-test they are of."""
+    """The difference of two means: its squared standard error, and the degrees of freedom of its t-test."""
 
     mean: float
     squared_error: float
     degrees: float
-    test: Literal["paired", "welch"]
 
     @property
     def p(self) -> float:
@@ -102,30 +97,24 @@ class Difference:
         return self.mean - half, self.mean + half
 
 
-def difference(
-    values: Mapping[int | None, float], reference: Mapping[int | None, float], *, paired: bool = True
-) -> Difference | None:
-    """Return the difference of two methods' means, values by seed.
+def difference(values: Mapping[int | None, float], reference: Mapping[int | None, float]) -> Difference | None:
+    """Return the difference of two methods' means, values by seed, with Welch's standard error.
 
-    Paired where both have the same seeds: runs with one seed start from the same weights and see the images in the
-    same order, and the difference of the two cancels what that does to both. With d its n values,
-    t = mean(d) / (std(d) / sqrt(n)) with n - 1 degrees of freedom. Otherwise, or with paired=False, Welch's test, which
-    lets the two spread differently. None with fewer than two values on a side, which say nothing about spread.
+    Two methods are independent trainings, also where their seeds have the same numbers (docs/conventions.md), and may
+    spread differently. With variances v over n seeds, the squared error is v1 / n1 + v2 / n2. None with fewer than two
+    values on a side, which say nothing about spread.
 
     >>> found = difference({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.91})
     >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
-    [0.0133, -0.001, 0.0277]
+    [0.0133, -0.0072, 0.0338]
     """
     if min(len(values), len(reference)) < 2:
         return None
-    if paired and values.keys() == reference.keys() and None not in values:
-        mean, variance = moments([values[seed] - reference[seed] for seed in values])
-        return Difference(mean, variance / len(values), len(values) - 1, "paired")
     (mean, variance), (other_mean, other_variance) = moments([*values.values()]), moments([*reference.values()])
     squares = variance / len(values), other_variance / len(reference)
     total = sum(squares)
     parts = squares[0] ** 2 / (len(values) - 1) + squares[1] ** 2 / (len(reference) - 1)
-    return Difference(mean - other_mean, total, total**2 / parts if parts else 1.0, "welch")
+    return Difference(mean - other_mean, total, total**2 / parts if parts else 1.0)
 
 
 def resampled_difference(values: Sequence[float], reference: Sequence[float], *, test_share: float) -> Difference:
@@ -141,7 +130,7 @@ def resampled_difference(values: Sequence[float], reference: Sequence[float], *,
     [0.0133, -0.0093, 0.036]
     """
     mean, variance = moments([ours - theirs for ours, theirs in zip(values, reference, strict=True)])
-    return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1, "paired")
+    return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1)
 
 
 def mean_interval(values: Sequence[float], level: float = 1 - LEVEL) -> tuple[float, float] | None:
@@ -153,7 +142,7 @@ def mean_interval(values: Sequence[float], level: float = 1 - LEVEL) -> tuple[fl
     if len(values) < 2:
         return None
     mean, variance = moments(values)
-    return Difference(mean, variance / len(values), len(values) - 1, "paired").interval(level)
+    return Difference(mean, variance / len(values), len(values) - 1).interval(level)
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:

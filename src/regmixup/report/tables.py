@@ -18,7 +18,6 @@ from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL, Design
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
-_TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 ONE_TEMPERATURE = (
     "One T, of one companion, serves several seeds, which are then not independent: no test and no best in this column."
 )
@@ -129,12 +128,10 @@ class Table:
             yield f"Bold: best single model{ensembles}; equal numbers are tied."
         if any(cell.paper is not None for cell in cells):
             yield "Second line: the paper's number, and ours minus it."
-        tests = {cell.against.test for cell in cells if cell.against is not None}
-        if tests:
-            used = " or, for ensembles and where seeds differ, ".join(_TESTS[test] for test in _TESTS if test in tests)
+        if any(cell.against is not None for cell in cells):
             yield (
-                f"*: differs from {REFERENCE}, p < {LEVEL} by {used}, after Holm's correction over the comparisons of "
-                "one column. Every table compares the numbers that it shows."
+                f"*: differs from {REFERENCE}, p < {LEVEL} by Welch's t-test, after Holm's correction over the "
+                "comparisons of one column. Every table compares the numbers that it shows."
             )
 
 

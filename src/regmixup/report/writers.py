@@ -103,7 +103,7 @@ def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
                 if cell is None:
                     continue
                 paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
-                against = (cell.against.p, cell.against.test) if cell.against is not None else ("", "")
+                against = (cell.against.p, "welch") if cell.against is not None else ("", "")
                 best = ["single"] * cell.best + ["overall"] * cell.best_overall
                 std = cell.std if cell.n > 1 else ""
                 line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against)
