@@ -103,7 +103,7 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
     Tables have a line of names, then a line per sample: the label, under the name "label", and a column per class,
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
     columns are left out; `info["read_as"]` says which. docs/evaluation.md has the whole rule.
-    labels: a file of them. columns: the columns of the classes in tables, by names or patterns such as "logit_*".
+    labels: a file of them. columns: the columns of the classes in tables, by names or patterns such as `logit_*`.
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
