@@ -21,6 +21,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
+from regmixup.predictions import predict
 from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
@@ -253,8 +254,6 @@ class Run:
         take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
         must call this, and share the images.
         """
-        from regmixup.predictions import predict
-
         predict.store(self, datasets, root=root, device=device, features=features, again=again)
 
 
