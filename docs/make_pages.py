@@ -17,11 +17,12 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "results"))
 
 from archives import load  # noqa: E402
-from build import HEADLINE, markdown, means  # noqa: E402
+from build import HEADLINE, means  # noqa: E402
 
 from regmixup.methods import METHODS, Method, Spec  # noqa: E402
 from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
+from regmixup.report.writers import markdown_table  # noqa: E402
 from regmixup.study.plan import load_study, read_header, studies  # noqa: E402
 from regmixup.study.status import estimate, step_times  # noqa: E402
 
@@ -83,7 +84,7 @@ def values(method: Method) -> str:
         ]
         if changed:
             lines.append([f"`{recipe}`", "; ".join(changed)])
-    return markdown(["recipe", "sets"], lines)
+    return markdown_table(["recipe", "sets"], lines)
 
 
 def cost(name: str) -> str:
@@ -97,7 +98,9 @@ def cost(name: str) -> str:
         if name in times[network]
     ]
     return (
-        markdown(["network, one H200, eager", "ms per step", "relative to dnn"], lines) if lines else "Not measured.\n"
+        markdown_table(["network, one H200, eager", "ms per step", "relative to dnn"], lines)
+        if lines
+        else "Not measured.\n"
     )
 
 
@@ -171,7 +174,7 @@ def cards() -> dict[str, str]:
     files = {method.name.replace("+", "-and-"): method for method in METHODS.values()}
     lines = [[f"[{method.name}]({file}.md)", method.description, method.citation] for file, method in files.items()]
     tree = "```{toctree}\n:hidden:\n\n" + "\n".join(files) + "\n```\n"
-    index = f"# Method cards\n\n{markdown(['method', 'what it is', 'from'], lines)}\n{tree}"
+    index = f"# Method cards\n\n{markdown_table(['method', 'what it is', 'from'], lines)}\n{tree}"
     return {"index": index} | {file: card(method) for file, method in files.items()}
 
 

@@ -20,12 +20,14 @@ import figures
 import numpy as np
 import torch
 from archives import RESULTS, Setting, load, method_of
-from comparisons import Difference, holm, mean_of, paired, welch
+from comparisons import Difference, mean_of, paired, welch
 
 from regmixup import data, metrics
 from regmixup.data.readers.image_list import listed_indices
 from regmixup.data.records import ImageList
 from regmixup.paper import paper_value
+from regmixup.report.significance import holm
+from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
 TABLES = ROOT / "docs" / "tables"
@@ -136,12 +138,6 @@ def _short(cell: object) -> object:
     return f"{cell:.6g}" if isinstance(cell, float) else "" if cell is None else cell
 
 
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
 def cell(chosen: Setting, quantity: str) -> str:
     """Return a mean ± standard deviation; NLL with three digits."""
     mean = mean_of(chosen, quantity)
@@ -173,31 +169,29 @@ def means(settings: Iterable[Setting], columns: Sequence[str]) -> str:
         else:
             count, cells = "–", ["not measured", *[""] * (len(columns) - 1)]
         lines.append([title(chosen), *cost(chosen), count, *cells])
-    return markdown(["training", "images", "GPU min", "n", *columns], lines)
+    return markdown_table(["training", "images", "GPU min", "n", *columns], lines)
 
 
-def differences(
-    pairs_of: Sequence[tuple[str, Setting, Setting]], columns: Sequence[str], *, head: str, corrected: bool = True
-) -> str:
+def differences(pairs_of: Sequence[tuple[str, Setting, Setting]], columns: Sequence[str], *, head: str) -> str:
     """Return a table of differences; bold ones stand after Holm's correction over the lines of their column."""
     measured = [(name, ours, theirs) for name, ours, theirs in pairs_of if ours in load() and theirs in load()]
     cells: dict[tuple[str, str], str] = {}
     for column in columns:
         found = {name: welch(ours, theirs, column) for name, ours, theirs in measured}
-        marked = _with_holm(found, corrected=corrected)
+        marked = _with_holm(found)
         cells |= {(name, column): _marked(*pair, digits=3 if column == "NLL" else 2) for name, pair in marked.items()}
     lines = []
     for name, ours, theirs in pairs_of:
         known = ours in load() and theirs in load()
         values = [cells.get((name, column), "–") for column in columns]
         lines.append([name, *(values if known else ["not measured", *[""] * (len(columns) - 1)])])
-    return markdown([*head.split(" | "), *columns], lines)
+    return markdown_table([*head.split(" | "), *columns], lines)
 
 
-def _with_holm(found: dict[str, Difference | None], *, corrected: bool) -> dict[str, tuple[Difference, bool]]:
+def _with_holm(found: dict[str, Difference | None]) -> dict[str, tuple[Difference, bool]]:
     present = {name: difference for name, difference in found.items() if difference is not None}
     p_values = {name: difference.p for name, difference in present.items() if difference.p is not None}
-    stands = holm(p_values) if corrected else p_values
+    stands = holm(p_values)
     return {name: (difference, stands.get(name, 1.0) < 0.05) for name, difference in present.items()}
 
 
@@ -231,7 +225,7 @@ def headline() -> str:
         [data, title(one), *cost(one), str(len(load()[one]["run"])), *(cell(one, column) for column in columns)]
         for data, one in chosen
     ]
-    return markdown(["data", "training", "images", "GPU min", "n", *columns], lines)
+    return markdown_table(["data", "training", "images", "GPU min", "n", *columns], lines)
 
 
 def scores() -> str:
@@ -261,7 +255,7 @@ def score_effects() -> str:
                 cells.append(_text(difference))
         lines.append([f"{title(chosen)}, {_data(chosen)}", *cells])
     head = ["training", *(f"{name}: {score} − MSP" for name in ("near-OOD", "SVHN") for score in ("DS", "entropy"))]
-    return markdown(head, lines)
+    return markdown_table(head, lines)
 
 
 def statistics() -> str:
@@ -272,7 +266,7 @@ def statistics() -> str:
         trained, refreshed = setting(method, epochs), Setting(C10, "resnet18", epochs, method, "refreshed")
         cells = [_text(paired(refreshed, column, trained, column)) for column in columns]
         lines.append([title(trained), *cells])
-    return markdown(["clean statistics − those of training", *columns], lines)
+    return markdown_table(["clean statistics − those of training", *columns], lines)
 
 
 def others() -> str:
@@ -290,7 +284,7 @@ def others() -> str:
         beside = [f"{entry[key]} / {cell(chosen, name)}" if key in entry else "" for key, name in columns.items()]
         count = f"{entry['runs']} / {len(load()[chosen]['run'])}"
         lines.append([entry["who"], f"{title(chosen)}, {_data(chosen)}", count, *beside])
-    return markdown(["theirs / ours", "training", "n", *columns.values()], lines)
+    return markdown_table(["theirs / ours", "training", "n", *columns.values()], lines)
 
 
 def write_openood(root: Path, path: Path) -> None:
@@ -330,7 +324,7 @@ def openood() -> str:
         + [f"{float(row[column]):.2f}" for column in ("cifar100", "tiny-imagenet", "near")]
         for row in sorted(rows, key=lambda row: (int(row["epochs"]), METHODS.index(row["method"])))
     ]
-    return markdown(["training", "seed", "CIFAR-100 by MSP", "Tiny-ImageNet by MSP", "near-OOD by MSP"], lines)
+    return markdown_table(["training", "seed", "CIFAR-100 by MSP", "Tiny-ImageNet by MSP", "near-OOD by MSP"], lines)
 
 
 def paper_setting() -> str:
@@ -352,7 +346,7 @@ def paper_setting() -> str:
         lines.append([f"{title(chosen)}, the paper", "5", *("–" if value is None else value.text for value in printed)])
         count = str(len(load().get(chosen, {}).get("run", {})))
         lines.append([f"{title(chosen)}, ours", count, *(cell(chosen, column) for column in columns)])
-    return markdown(["training", "n", *columns], lines)
+    return markdown_table(["training", "n", *columns], lines)
 
 
 def leaderboard() -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
-from comparisons import Difference, holm, welch
+from comparisons import Difference, welch
 
 from regmixup.paper import paper_value
+from regmixup.report.significance import holm
+from regmixup.report.writers import markdown_table
 
 OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
 FISHER = tuple(f"Fisher at severity {severity}" for severity in range(1, 6))
@@ -146,8 +148,7 @@ def table() -> str:
                 lines.append((not is_papers(sides[0]), _line(claim, *sides)))
     lines.sort(key=lambda line: line[0])  # stable: those at the paper's own setting first
     head = ["verdict", "claim", "by", "difference [95 %]", "asked at", "n", "the paper's", "where"]
-    rows = [head, ["---"] * len(head), *(line for _, line in lines), _cost_line()]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown_table(head, [*(line for _, line in lines), _cost_line()])
 
 
 def _line(claim: Claim, ours: Setting, theirs: Setting) -> list[str]:

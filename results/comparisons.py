@@ -7,19 +7,15 @@ batch-norm statistics, of the same networks are paired by seed. docs/conventions
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from archives import Setting, load
 from scipy import stats
 
+from regmixup.names import signed
+
 LEVEL = 0.95
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """Return a difference with its sign, the minus as printed text has it."""
-    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -92,16 +88,3 @@ def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: 
     test = stats.ttest_1samp(gaps, 0.0)
     low, high = test.confidence_interval(LEVEL)
     return Difference(fmean(gaps), float(low), float(high), float(test.pvalue), (len(seeds), len(seeds)))
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return Holm's corrected p-values of a family.
-
-    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
-    {'a': 0.03, 'c': 0.06, 'b': 0.06}
-    """
-    corrected, largest = {}, 0.0
-    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda pair: pair[1])):
-        largest = max(largest, min(1.0, p * (len(p_values) - place)))
-        corrected[name] = largest
-    return corrected

@@ -13,8 +13,10 @@ import claims
 import numpy as np
 import pytest
 from archives import Setting, load
-from comparisons import Difference, holm, paired, welch
+from comparisons import Difference, paired, welch
 from scipy import stats
+
+from regmixup.report.significance import holm
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
