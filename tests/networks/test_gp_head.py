@@ -79,36 +79,15 @@ class TestRandomFeatures:
         assert torch.equal(inside, gp.random_features(h))
 
 
-class TestCovarianceModes:
-    def test_final_is_a_fresh_sum_over_the_given_batches(self):
+class TestCovariance:
+    def test_it_is_a_fresh_sum_over_the_given_batches(self):
         gp = head()
         gp.precision.fill_(7)
         gp.finalize(features().split(7))
         phi = gp.random_features(features())
         torch.testing.assert_close(gp.precision, phi.T @ phi)
 
-    def test_epoch_sums_over_the_steps_since_the_epoch_began(self):
-        gp = head(covariance="epoch")
-        y = torch.zeros(30, dtype=torch.int64)
-        gp.after_step(features(seed=9), y)
-        gp.start_epoch()
-        for batch in features().split(7):
-            gp.after_step(batch, y[: len(batch)])
-        phi = gp.random_features(features())
-        torch.testing.assert_close(gp.precision, phi.T @ phi)
-        gp.finalize(pytest.fail("must not look at the images") for _ in range(1))
-        torch.testing.assert_close(gp.covariance, torch.linalg.inv(torch.eye(40).double() + phi.T @ phi))
-
-    def test_momentum_averages_over_steps(self):
-        gp = head(covariance="momentum", momentum=0.9)
-        y = torch.zeros(30, dtype=torch.int64)
-        phi = gp.random_features(features())
-        gp.after_step(features(), y)
-        gp.start_epoch()
-        gp.after_step(features(), y)
-        torch.testing.assert_close(gp.precision, (0.1 * 0.9 + 0.1) * phi.T @ phi / 30)
-
-    def test_the_default_costs_nothing_per_step(self):
+    def test_it_costs_nothing_per_step(self):
         model = build("small", num_classes=3, in_channels=1, head="gp")
         calls = []
         model.backbone.register_forward_hook(lambda *_: calls.append(1))
@@ -135,7 +114,6 @@ class TestCovarianceModes:
     [
         ({"num_features": 0}, "num_features must be an integer >= 1, got 0"),
         ({"ridge": -1}, "ridge must be a finite number > 0, got -1"),
-        ({"momentum": 1}, "momentum must be a finite number >= 0 and < 1, got 1"),
     ],
 )
 def test_bad_values_are_refused(fields, message):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import logsumexp
-from sklearn import metrics
 from torch import nn
 
 import regmixup as rm
@@ -79,49 +77,6 @@ def test_its_loaders_and_networks_give_predictions_with_features_and_head(pair):
     assert torch.equal(found.logits, net(loader[0]["data"]))
     torch.testing.assert_close(found.features @ found.head_weight.T + found.head_bias, found.logits)
     assert found.labels.tolist() == [0, 1, 2, 3, -1]
-
-
-def msp(net, data):
-    return net(data).softmax(dim=1).amax(dim=1).numpy()
-
-
-def ebo(net, data):
-    return net(data).logsumexp(dim=1).numpy()
-
-
-def vim(net, data):
-    """Energy minus the length of what the features have outside their main space, here all but its constant factor."""
-    weight, bias = net.get_fc()
-    logits, features = (value.numpy() for value in net.forward(data, return_feature=True))
-    centred = features + np.linalg.pinv(weight) @ bias
-    _, _, axes = np.linalg.svd(weight)
-    np.testing.assert_allclose(logits, features @ weight.T + bias, rtol=1e-4, atol=1e-5)
-    return logsumexp(logits, axis=1) - np.linalg.norm(centred @ axes[len(weight) :].T, axis=1)
-
-
-@pytest.mark.parametrize(("postprocess", "score"), [(msp, "max_probability"), (ebo, "energy"), (vim, None)])
-@torch.no_grad()
-def test_what_its_evaluator_computes_is_what_ours_does(pair, postprocess, score):
-    """A stand-in for `Evaluator.eval_ood`: confidences by batches, label -1 for OOD, curves by scikit-learn."""
-    net, generator = pair[1], torch.Generator().manual_seed(2)
-    scales = {"toy/test": 1.0, "far/ood": 1.4}
-    loaders = {
-        name: [{"data": scale * torch.randn(30, 3, 8, 8, generator=generator), "label": torch.zeros(30).long()}] * 2
-        for name, scale in scales.items()
-    }
-    own = {name: example("in_openood")["predictions_of"](net, loader, name) for name, loader in loaders.items()}
-    conf = [np.concatenate([postprocess(net, batch["data"]) for batch in loader]) for loader in loaders.values()]
-    label = np.repeat([0, -1], 60)
-    false, true, _ = metrics.roc_curve(label == -1, -np.concatenate(conf))
-
-    given = [torch.from_numpy(-values) for values in conf]
-    assert rm.metrics.auroc(*given) == pytest.approx(metrics.auc(false, true), abs=1e-12)
-    rate = rm.metrics.fpr_at_tpr(*given, convention="detect_ood")
-    assert rate == pytest.approx(false[np.argmax(true >= 0.95)], abs=1e-12)
-    if score:
-        rows = rm.evaluate(own["toy/test"], ood=[own["far/ood"]], bootstrap=None)
-        (found,) = (row.value for row in rows if row.metric == "auroc" and row.score == score and row.posthoc == "none")
-        assert found == pytest.approx(metrics.auc(false, true), abs=1e-12)
 
 
 def test_a_head_that_is_not_linear_is_refused():

@@ -74,7 +74,7 @@ CASES = {
     "regcutmix": digits(objective=rm.RegCutMix(samples=2), batch_size=64),
     "alternate": digits(objective=rm.Alternate(rm.RegMixup(), rm.CutMix()), batch_size=90),
     "duq": digits(objective=rm.DUQ(), head="rbf"),
-    "gaussian process": digits(head=GPHead(num_features=32, covariance="epoch")),
+    "gaussian process": digits(head=GPHead(num_features=32)),
     "with batch norm": digits(dropout=0.3, constraint="spectral_norm"),
     "fine-tuning": digits(batch_size=90, freeze=1, **FINE_TUNING),
     "selected": digits(batch_size=90, sampling="balanced", random_erasing=0.5, select="val-nll", ema=0.9),

@@ -84,7 +84,7 @@ def snapshot(runs):
         poisoned("infinite gradient", **FINE_TUNING),
         poisoned("infinite pixels", shards=2, constraint=SpectralNorm()),
         poisoned("infinite pixels", head=RBFHead(embedding_dim=8)),
-        poisoned("nan loss", shards=2, head=GPHead(num_features=32, covariance="epoch"), **FINE_TUNING),
+        poisoned("nan loss", shards=2, head=GPHead(num_features=32), **FINE_TUNING),
     ],
     ids=lambda settings: (
         f"{settings.objective.spoils}-{settings.shards}-{settings.head_name}-{settings.constraint}-{settings.optimizer}"

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("few_digits")
 CASES = [
     config("regmixup", epochs=2),
     config("regmixup+cutmix", epochs=2),
-    config("dnn-sn", epochs=2, head=GPHead(num_features=32, covariance="momentum")),
+    config("dnn-sn", epochs=2, head=GPHead(num_features=32)),
     config("duq", epochs=2),
 ]
 

@@ -132,7 +132,7 @@ class Calibration:
             fitted = replace(fitted, threshold=threshold, promise=promise)
         if held_out is not None and self.sets is not None:
             probs = (held_out.logits.double() / fitted.temperature).softmax(dim=1)
-            sets = self.sets.fit_probs(probs, held_out.labels, generator=torch.Generator().manual_seed(0))
+            sets = self.sets.fit_probs(probs, held_out.labels)
             fitted = replace(fitted, sets=sets)
         return fitted
 

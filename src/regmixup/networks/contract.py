@@ -55,11 +55,8 @@ class LinearHead(Head):
 class HeadWithState(nn.Module):
     """A head with state that is not trained by gradients: a GP's precision, a kernel's centroids.
 
-    `Classifier` passes it the features of clean images through these three callbacks; mixed images never reach them.
+    `Classifier` passes it the features of clean images through these callbacks; mixed images never reach them.
     """
-
-    def start_epoch(self) -> None:
-        """Handle the start of an epoch."""
 
     def wants_step(self) -> bool:
         """Return True if `after_step` does something; if not, the extra forward pass is skipped."""
@@ -101,8 +98,7 @@ class Classifier(nn.Module):
     backbone: module from normalised images to (N, D). head: module from (N, D) to logits.
     normalize: (mean, std) per channel, or None if the images come normalised.
 
-    A loop calls `start_epoch()`, `after_step(x, y)` and, at the end, `finalize(batches)`; they do nothing for heads
-    without state of their own.
+    A loop calls `after_step(x, y)` and, at the end, `finalize(batches)`; they do nothing for heads without state.
     """
 
     def __init__(
@@ -121,10 +117,6 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
-
-    def start_epoch(self) -> None:
-        if isinstance(self.head, HeadWithState):
-            self.head.start_epoch()
 
     def wants_step(self) -> bool:
         return isinstance(self.head, HeadWithState) and self.head.wants_step()

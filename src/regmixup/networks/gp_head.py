@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -35,20 +34,12 @@ class GPHead(Head):
     the length scale of the kernel."""
     ridge: float = 1.0
     """s: noise variance of the regression."""
-    covariance: Literal["final", "epoch", "momentum"] = "final"
-    """final: sum P over one clean, unaugmented pass after training, for the final weights. epoch: sum over the steps
-    of the last epoch, while the weights still change, as released (but in evaluation mode). momentum: average over
-    steps, P <- m P + (1 - m) phi^T phi / N. The last two cost a second forward pass per step, so that mixed images
-    never enter P."""
-    momentum: float = 0.999
-    """m, for covariance momentum."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("num_features", self.num_features)
         check_number("kernel_std", self.kernel_std, above=0)
         check_number("ridge", self.ridge, above=0)
-        check_number("momentum", self.momentum, least=0, below=1)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
         return GaussianProcess(self, feature_dim, num_classes)
@@ -86,39 +77,21 @@ class GaussianProcess(HeadWithState):
         with torch.autocast(features.device.type, enabled=False):
             return ((phi @ self.covariance) * phi).sum(dim=1, keepdim=True)
 
-    def start_epoch(self) -> None:
-        if self.config.covariance == "epoch":
-            self.precision.zero_()
-
-    def wants_step(self) -> bool:
-        return self.config.covariance != "final"
-
-    @torch.no_grad()
-    def after_step(self, features: Tensor, y: Tensor) -> None:
-        if self.config.covariance == "momentum":
-            self.precision *= self.config.momentum
-            self._add(features, (1 - self.config.momentum) / len(features))
-        else:
-            self._add(features, 1.0)
-
     def wants_finalizing(self) -> bool:
         return True
 
     @torch.no_grad()
     def finalize(self, features: Iterable[Tensor]) -> None:
-        if self.config.covariance == "final":
-            self.precision.zero_()
-            for batch in features:
-                self._add(batch, 1.0)
+        """Sum P over one clean pass with the final weights, so that mixed images never enter it."""
+        self.precision.zero_()
+        for batch in features:
+            phi = self.random_features(batch)
+            with torch.autocast(batch.device.type, enabled=False):
+                self.precision.addmm_(phi.T, phi)
         # In float64, which not every accelerator has: P has eigenvalues from 0 to the number of train images.
         precision = self.precision.cpu().double()
         posterior = torch.eye(len(precision), dtype=torch.float64) + precision / self.config.ridge
         self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(posterior)))
-
-    def _add(self, features: Tensor, weight: float) -> None:
-        phi = self.random_features(features)
-        with torch.autocast(features.device.type, enabled=False):
-            self.precision.addmm_(phi.T, phi, alpha=weight)
 
 
 def orthogonal_features(inputs: int, outputs: int) -> Tensor:

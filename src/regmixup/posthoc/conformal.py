@@ -29,13 +29,12 @@ class Conformal:
 
     method, with p the probabilities and r_k = 1, 2, ... the rank of class k among them, the most probable first:
         "lac"   s = 1 - p_k; the smallest sets on average (Sadinle et al., 2019)
-        "aps"   s = (sum of p_j over classes ranked before k) + u p_k; sizes adapt to the image (Romano et al., 2020)
+        "aps"   s = sum of p_j over classes ranked before k, and p_k; sizes adapt to the image (Romano et al., 2020);
+                the same image always gets the same set: p_k counts whole, and not a random part of it
         "raps"  that of "aps" + lam max(0, r_k - k_reg), which keeps sets small (Angelopoulos et al., 2021)
     level: the probability that a set holds the true class. q is the m-th smallest of the n scores, where
         m = ceil((n + 1) level), the level m / n of their empirical distribution. Then the probability is at least
         `level`, and less than level + 1 / (n + 1) if no scores are equal. If m > n, every set holds all classes.
-    own: how much of a class's own probability counts in "aps" and "raps": "whole", u = 1, the same image always gets
-        the same set; "random", u uniform in [0, 1], one number for each image, as in the papers: smaller sets.
     empty: whether a set may be "allowed" to be empty, or "never" is, so that the most probable class is in every set;
         then the sets hold the true class more often than promised.
     lam, k_reg: of "raps". Equal probabilities are ranked by the number of their class.
@@ -48,7 +47,6 @@ class Conformal:
 
     method: Literal["lac", "aps", "raps"] = "lac"
     level: float = 0.9
-    own: Literal["whole", "random"] = "whole"
     empty: Literal["allowed", "never"] = "allowed"
     lam: float = 0.01
     k_reg: int = 5
@@ -59,17 +57,15 @@ class Conformal:
         check_number("lam", self.lam, least=0)
         check_count("k_reg", self.k_reg, least=0)
 
-    def fit(self, logits: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
-        """Fit on logits (N, K) and labels (N,) of calibration images. generator: of u; None is torch's own."""
+    def fit(self, logits: Tensor, labels: Tensor) -> FittedConformal:
+        """Fit on logits (N, K) and labels (N,) of calibration images."""
         logits, labels = check_logits(logits, labels)
-        return self.fit_probs(precise(logits).softmax(dim=1), labels, generator=generator)
+        return self.fit_probs(precise(logits).softmax(dim=1), labels)
 
-    def fit_probs(self, probs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
+    def fit_probs(self, probs: Tensor, labels: Tensor) -> FittedConformal:
         """Fit on probabilities (N, K), where they are not the softmax of some logits."""
         probs, labels = check_logits(probs, labels, name="probs")
-        parts = [
-            self._scores(probs[rows], generator).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)
-        ]
+        parts = [self._scores(probs[rows]).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)]
         scores = torch.cat(parts).squeeze(1)
         count, place = len(scores), needed_count(self.level, len(scores) + 1)
         if place > count:
@@ -82,16 +78,13 @@ class Conformal:
             return FittedConformal(self, math.inf, count)
         return FittedConformal(self, float(scores.sort().values[place - 1]), count)
 
-    def _scores(self, probs: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _scores(self, probs: Tensor) -> Tensor:
         """Return s(x, k), (N, K), in float64."""
         probs = precise(probs)
         if self.method == "lac":
             return 1 - probs
         ordered, order = probs.sort(dim=1, descending=True, stable=True)
         ranked = ordered.cumsum(dim=1)
-        if self.own == "random":  # on the CPU, so that a seed means the same numbers everywhere
-            u = torch.rand(len(probs), 1, dtype=torch.float64, generator=generator).to(probs)
-            ranked = ranked - ordered + u * ordered
         if self.method == "raps":
             rank = torch.arange(1, probs.shape[1] + 1, device=probs.device)
             ranked = ranked + self.lam * (rank - self.k_reg).clamp(min=0)
@@ -106,17 +99,17 @@ class FittedConformal:
     quantile: float
     count: int
 
-    def __call__(self, logits: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    def __call__(self, logits: Tensor) -> Tensor:
         logits = torch.as_tensor(logits)
         if logits.ndim != 2:
             raise ValueError(f"logits must be (N, K), got {tuple(logits.shape)}")
-        return self.of_probs(precise(logits.detach()).softmax(dim=1), generator=generator)
+        return self.of_probs(precise(logits.detach()).softmax(dim=1))
 
-    def of_probs(self, probs: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    def of_probs(self, probs: Tensor) -> Tensor:
         """Return the sets for probabilities (N, K)."""
         sets = torch.zeros(probs.shape, dtype=torch.bool, device=probs.device)
         for rows in pieces_of(probs, _PIECE):
-            sets[rows] = self.conformal._scores(probs[rows], generator) <= self.quantile
+            sets[rows] = self.conformal._scores(probs[rows]) <= self.quantile
         if self.conformal.empty == "never" and len(probs):
             sets.scatter_(1, probs.argmax(dim=1, keepdim=True), True)
         return sets

@@ -145,8 +145,6 @@ class Training:
             self.take_step = self.build_step()  # a graph, and DDP, know which weights have a gradient
         self.model.train()
         self.model.backbone.train(not frozen)
-        if first == 0:
-            self.model.start_epoch()
         self.tally.restore(self.position.totals if self.ranks.first else {})
         self.guard.step.fill_(first)
         self.epoch_began = time.perf_counter() - self.position.seconds
