@@ -58,20 +58,21 @@ def test_the_page_is_well_formed_fetches_nothing_and_has_the_reports_parts(two):
     assert "seeds" not in text.partition("<script")[0]
     links = [link for link in tags.attributes("href") if link.startswith("#")]
     assert {link.removeprefix("#") for link in links} <= set(tags.attributes("id"))
-    for name in ("short", "results", "shift", "detection", "calibration", "selective", "examples", "rows", "sources"):
+    for name in ("results", "shift", "detection", "calibration", "selective", "examples", "rows", "sources"):
         assert f"#{name}" in links
 
 
 def test_the_summary_comes_first_and_has_the_measured_numbers(two):
     measured, text = two
-    assert text.index('id="short"') < text.index('id="results"') < text.index('id="rows"')
+    assert text.index('id="results"') < text.index('id="detection"') < text.index('id="rows"')
     exact = [accuracy(one.test.logits.softmax(1), one.test.labels) for one in measured.models]
     found = measured.differences[Quantity("toy/test", "accuracy")]
-    words = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[found.better]
     assert found.better is True
-    shown = f"ours {words} theirs; {100 * exact[0]:.2f} against {100 * exact[1]:.2f}"
-    assert shown in text[: text.index('id="results"')]
-    assert f"a difference of {100 * found.value:+.2f} ({100 * found.low:+.2f} to " in text
+    summary = text[text.index('id="results"') : text.index('id="detection"')]
+    for one in exact:
+        assert f">{100 * one:.2f}</span>" in summary
+    assert f'<span class="hidden">better</span> {100 * found.value:+.2f}</span>' in summary
+    assert f">{100 * found.low:+.2f} to {100 * found.high:+.2f}</span>" in summary
 
 
 def test_every_row_is_there_on_request(two):

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from regmixup import report
-from regmixup.cli.report import main
 from regmixup.objectives import OBJECTIVES
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import ONE_PRIOR_VARIANCE, Results
@@ -68,22 +67,15 @@ def test_the_evaluation_with_the_most_rows_is_shown_whatever_the_times_of_the_fi
     few = folder / f"rows-{label}-00000000.csv"
     few.write_text("".join(first.read_text().splitlines(keepends=True)[:3]))
 
-    def stems(**choice):
-        return [run.stem for run in Results.of_runs([folder], tmp_path, **choice).runs]
+    def stems():
+        return [run.stem for run in Results.of_runs([folder], tmp_path).runs]
 
     for newer, older in ((first, few), (few, first)):
         os.utime(older, (1, 1))
         os.utime(newer, (2, 2))
         assert stems() == [f"{label}-{digits}"]
-    assert stems(evaluation="00000000") == [f"{label}-00000000"]
-    with pytest.raises(ValueError, match=rf"end one of {label}-00000000, {label}-{digits} of .*, got 1234"):
-        stems(evaluation="1234")
     shutil.copyfile(first, few)
-    with pytest.raises(ValueError, match=r"several evaluations of .* such as --evaluation 00000000"):
-        stems()
-    assert stems(evaluation=digits) == [f"{label}-{digits}"]
-    with pytest.raises(ValueError, match="evaluation is for run folders"):
-        main(["digits", "--evaluation", digits])
+    assert stems() == [max(f"{label}-00000000", f"{label}-{digits}")]
 
 
 def test_a_run_that_no_study_has_evaluated_is_named(finished_study, tmp_path):

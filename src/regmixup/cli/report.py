@@ -31,9 +31,6 @@ class ReportVerb:
     """smoke: of a study that was run with --scale smoke; its runs lie in the folder smoke under --runs."""
     out: Path | None = None
     """Folder to write to; default: the study's own, or `report` beside the run folders."""
-    evaluation: str = ""
-    """For run folders that several studies evaluated, on different sets: the digits that end the names of an
-    evaluation's files; default: the evaluation with the most rows."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -52,9 +49,7 @@ def _results(verb: ReportVerb) -> Results:
     first = Path(verb.what[0])
     studies = [one for one in verb.what if (Path(one) / "study.json").is_file()]
     if not studies and (first / "config.json").is_file():
-        return Results.of_runs(verb.what, verb.out or first.parent / "report", evaluation=verb.evaluation)
-    if verb.evaluation:
-        raise ValueError(f"evaluation is for run folders, a study has its own, got {verb.evaluation} for {first}")
+        return Results.of_runs(verb.what, verb.out or first.parent / "report")
     if len(verb.what) > 1:
         given = f"{', '.join(studies)} among {len(verb.what)} folders" if studies else ", ".join(verb.what)
         raise ValueError(f"report takes one study, or any number of run folders, got {given}")

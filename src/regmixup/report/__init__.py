@@ -40,15 +40,14 @@ def load(folder: str | Path, out: str | Path | None = None) -> Results:
     return Results.open(folder, out)
 
 
-def collect(folders: str | Path | Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
+def collect(folders: str | Path | Iterable[str | Path], out: str | Path) -> Results:
     """Read run folders, or one, that a study has evaluated, for a report in the folder `out`.
 
-    evaluation: the digits that end the names of its files, for runs that were evaluated on several sets of data; by
-    default, the one with the most rows.
+    Of runs that several studies have evaluated, the evaluation with the most rows is taken.
     """
     from regmixup.report.results import Results
 
-    return Results.of_runs(folders, out, evaluation=evaluation)
+    return Results.of_runs(folders, out)
 
 
 def build(results: Results | str | Path) -> list[Path]:

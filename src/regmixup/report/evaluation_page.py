@@ -1,6 +1,6 @@
 """The page of any model's predictions: one model, or two side by side with paired intervals.
 
-It has the parts of a study's report: conclusions first, then tables and figures; and every row, on request. The HTML is
+It has the parts of a study's report: a summary, figures, and every row on request. The HTML is
 in templates/evaluation.html.
 """
 
@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
-from regmixup.evaluation.curves import COVERAGE, Look, examples, reliability_bins, score_curves
+from regmixup.evaluation.curves import Look, examples, reliability_bins, score_curves
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED_INTERVALS
@@ -22,8 +22,8 @@ from regmixup.names import printable
 from regmixup.posthoc import as_given
 from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, SCORES, Aggregation
-from regmixup.report.conclusions import PERCENT
-from regmixup.report.page import DRAWN, PageSection, assemble, definitions, drawn_sections, fill, short_section
+from regmixup.report.leaderboard import ValueCell
+from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
 from regmixup.report.script_data import Cells, pooled_figures, script_constants
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
@@ -31,7 +31,6 @@ from regmixup.types import MEAN, Predictions, Quantity, Row
 Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
 _MOST_ROWS = 3000
-_SURE = 0.8
 
 
 def write_page(
@@ -80,10 +79,9 @@ def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPre
 
 @dataclass(frozen=True)
 class SummaryLine:
-    """One quantity: title, the section it belongs to, the row of every model, and the difference of two."""
+    """One quantity: title, the row of every model, and the difference of two."""
 
     title: str
-    section: str
     rows: Sequence[Row | None]
     difference: Difference | None = None
 
@@ -110,27 +108,27 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     test = next(place.dataset for place in places if place.metric == "accuracy" and not place.corruption)
     chosen = _summary_score(measured, score)
     wanted = [
-        ("accuracy", "results", Quantity(test, "accuracy")),
-        ("ECE", "calibration", Quantity(test, "ece")),
-        ("ECE with T", "calibration", Quantity(test, "ece", SCALED)),
-        ("T", "calibration", Quantity(test, "temperature", SCALED)),
-        ("NLL", "calibration", Quantity(test, "nll")),
-        ("AURC", "selective", Quantity(test, "aurc", score=errors_by)),
+        ("accuracy", Quantity(test, "accuracy")),
+        ("ECE", Quantity(test, "ece")),
+        ("ECE with T", Quantity(test, "ece", SCALED)),
+        ("T", Quantity(test, "temperature", SCALED)),
+        ("NLL", Quantity(test, "nll")),
+        ("AURC", Quantity(test, "aurc", score=errors_by)),
     ]
     wanted += [
-        (f"{title}, {place.dataset.removesuffix('/test')}", "shift", place)
+        (f"{title}, {place.dataset.removesuffix('/test')}", place)
         for place in places
         for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"))
         if (place.corruption, place.metric, place.posthoc) == (MEAN, metric, "none")
     ]
     wanted += [
-        (f"AUROC, {place.dataset.removesuffix('/test')}", "detection", place)
+        (f"AUROC, {place.dataset.removesuffix('/test')}", place)
         for place in places
         if (place.metric, place.score) == ("auroc", chosen)
     ]
     return [
-        SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
-        for title, section, place in wanted
+        SummaryLine(title, [table.get(place) for table in tables], measured.differences.get(place))
+        for title, place in wanted
         if place in tables[0]
     ]
 
@@ -172,25 +170,6 @@ def interval(metric: str, low: float | None, high: float | None, *, signed: bool
 def model_names(measured: Measured) -> list[str]:
     """Return what the models are called."""
     return [printable(model.name) or "the model" for model in measured.models]
-
-
-def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Iterator[tuple[str, str]]:
-    """Yield a section's name and one sentence for every line of the summary that is worth one."""
-    names = model_names(measured)
-    for line in lines:
-        if line.metric in ("temperature", "nll") or line.title.startswith("ECE, "):
-            continue
-        unit = "" if line.metric in PLAIN else PERCENT
-        title = line.title[0].upper() + line.title[1:]
-        values, bounds = line.values(), line.intervals()
-        if line.difference is None:
-            among = f"; 95 % interval {bounds[0]}" if bounds[0] else ""
-            yield line.section, f"{title}: {values[0]}{unit}{among}."
-            continue
-        better = line.difference.better
-        verdict = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[better]
-        numbers = f"{values[0]} against {values[1]}{unit}, a difference of {_apart(line.metric, line.difference)}"
-        yield line.section, f"{title}: {names[0]} {verdict} {names[1]}; {numbers}."
 
 
 def _apart(metric: str, difference: Difference) -> str:
@@ -289,31 +268,11 @@ def _lead(measured: Measured) -> str:
 def _sections(
     measured: Measured, lines: Sequence[SummaryLine], data: Mapping[str, Any], further: Sequence[PageSection]
 ) -> Iterator[PageSection]:
-    (setting,) = data["settings"]
-    drawn = drawn_sections(data, study=False)
-    said = list(conclude_evaluation(measured, lines))
-    if curves := setting["scores"][0]:
-        risk = curves[setting["detection"]["first"] or next(iter(curves))]["risk"]
-        wrong = f"{risk[COVERAGE.index(_SURE)] / 10:.2f}{PERCENT}"
-        text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {model_names(measured)[0]} is surest, {wrong}"
-        said.append(("selective", f"{text} are wrong; of all, {risk[-1] / 10:.2f}{PERCENT}."))
-    order = ["results", *DRAWN]
-    said.sort(key=lambda conclusion: order.index(conclusion[0]))
-    yield short_section(said, drawn)
     yield PageSection("results", "Results", _summary_table(measured, lines))
-    yield from drawn
+    yield from drawn_sections(data, study=False)
     yield from further
     yield PageSection("rows", "All rows", _all_rows(measured))
     yield PageSection("sources", "Where the numbers came from", definitions(_sources(measured)))
-
-
-class ValueCell(NamedTuple):
-    """A value as it is shown, with its interval. better: of a difference, whether the first model is better."""
-
-    value: float
-    text: str
-    bounds: str
-    better: bool | None = None
 
 
 def _cells(

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from regmixup.names import counted, printable
 from regmixup.report.aggregation import paper_score
-from regmixup.report.conclusions import conclusions
+from regmixup.report.leaderboard import leaderboard
 from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting, complete
 from regmixup.report.script_data import LEAST_P, script_data
 from regmixup.report.tables import SelectionTable, Table
@@ -138,7 +138,8 @@ def _sections(
     """Yield every section that the results have data for, in the page's order."""
     drawn = drawn_sections(data, study=True)
     titles = [setting.title for setting in results.settings]
-    yield short_section(conclusions(results, data), drawn)
+    boards = [leaderboard(setting) for setting in results.settings]
+    yield PageSection("leaderboard", "Leaderboard", fill("study.html", "leaderboards", boards))
     shown = fill("study.html", "results", list(zip(titles, tables, shifted, strict=True)))
     yield PageSection("results", "Results", shown)
     if results.selected:
@@ -166,17 +167,6 @@ def drawn_sections(data: Mapping[str, Any], *, study: bool) -> list[PageSection]
                 body += fill("study.html", "cost", settings)
             sections.append(PageSection(name, title, body))
     return sections
-
-
-def short_section(conclusions: Iterable[tuple[str, str]], drawn: Iterable[PageSection]) -> PageSection:
-    """Return the section "In short": for each section of the page a link and the sentences about it."""
-    titles = {"results": "Results", **{section.name: section.title for section in drawn}}
-    sentences: dict[str, list[str]] = {}
-    for name, text in conclusions:
-        if name in titles:
-            sentences.setdefault(name, []).append(text)
-    listed = [(name, titles[name], texts) for name, texts in sentences.items()]
-    return PageSection("short", "In short", fill("figures.html", "short", listed))
 
 
 def sources(setting: Setting) -> dict[str, str]:

@@ -37,6 +37,7 @@ class RunRecord:
     label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from, "" if none.
     stem: the stem of the files of its rows and figures. posthoc: its posthoc map, as plain values.
     calibration: where its T and sigma_0 come from, as the study file says; "" for a bare run folder.
+    train_images: how many it was trained on; None where no study says so.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class RunRecord:
     stem: str
     posthoc: dict[str, Any] | None = None
     calibration: str = ""
+    train_images: int | None = None
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -160,16 +162,16 @@ class Results:
         study = read_table(folder / "study.json")
         runs = []
         for entry in study["runs"]:
-            evaluate = study["recipes"][entry["recipe"]]["evaluate"]
-            place = {"folder": folder.parent / entry["folder"], "calibration": evaluate["calibration"]}
-            runs.append(RunRecord(**entry | place))
+            recipe = study["recipes"][entry["recipe"]]
+            known = {"calibration": recipe["evaluate"]["calibration"], "train_images": recipe.get("images")}
+            runs.append(RunRecord(**entry | known | {"folder": folder.parent / entry["folder"]}))
         rows = _read_rows(folder / "rows.csv", study["rows_digest"])
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
         return cls(Path(out) if out is not None else folder, study["title"], study["about"], runs, rows, selected)
 
     @classmethod
-    def of_runs(cls, folders: str | Path | Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
+    def of_runs(cls, folders: str | Path | Iterable[str | Path], out: str | Path) -> Results:
         """Read run folders that some study has evaluated; arguments as of `regmixup.report.collect`."""
         folders = [folders] if isinstance(folders, str | Path) else folders
         runs, rows = [], []
@@ -180,7 +182,7 @@ class Results:
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
-            for stem, measured in _evaluations(folder, evaluation).items():
+            for stem, measured in _evaluations(folder).items():
                 run = _bare_record(folder, stem, label=measured[0].method)
                 if {row.run for row in measured} != {run.key}:  # their rows would be left out
                     raise ValueError(f"the name of {folder} must end in that of its run, {measured[0].run}")
@@ -221,11 +223,11 @@ class Results:
         return [Setting(name, titles[name], runs[name], rows[name]) for name in runs]
 
 
-def _evaluations(folder: Path, digits: str) -> dict[str, list[Row]]:
+def _evaluations(folder: Path) -> dict[str, list[Row]]:
     """Return the rows of a run's evaluations by the stem of their files: of every label, the one with the most rows.
 
     Studies that evaluate on different sets have a file each. The choice must not depend on the times of files, which
-    change when a folder is copied. digits: at the end of the stem, of an evaluation to take instead.
+    change when a folder is copied: of equally long ones the last by name counts.
     """
     run_folder.check_archive(folder)
     paths: dict[str, Path] = {}
@@ -235,25 +237,13 @@ def _evaluations(folder: Path, digits: str) -> dict[str, list[Row]]:
         page = folder / run_folder.PAGE
         written = f"; `regmixup finetune` has written {page}" if page.is_file() else ""
         raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs{written}")
-    kept = {stem: path for stem, path in paths.items() if stem.endswith(f"-{digits}" if digits else "")}
-    if not kept:
-        raise ValueError(f"evaluation must be the digits that end one of {', '.join(paths)} of {folder}, got {digits}")
-    labels: dict[str, dict[str, list[Row]]] = {}
-    for stem, path in kept.items():
+    longest: dict[str, tuple[int, str, list[Row]]] = {}
+    for stem, path in paths.items():
         note = folder / f"rows-{stem}.json"
         rows = _read_rows(path, read_table(note)["rows"] if note.is_file() else None)
-        labels.setdefault(stem.rpartition("-")[0], {})[stem] = rows
-    chosen: dict[str, list[Row]] = {}
-    for label, evaluations in labels.items():
-        most = max(map(len, evaluations.values()))
-        largest = {stem: rows for stem, rows in evaluations.items() if len(rows) == most}
-        if len(largest) > 1:
-            raise ValueError(
-                f"{folder} has several evaluations of {label} with {most:,} rows: {', '.join(largest)}. Choose one by "
-                f"the digits at its end, such as --evaluation {min(largest).rpartition('-')[2]}"
-            )
-        chosen |= largest
-    return chosen
+        label = stem.rpartition("-")[0]
+        longest[label] = max(longest.get(label, (0, "", [])), (len(rows), stem, rows), key=lambda entry: entry[:2])
+    return {stem: rows for _, stem, rows in longest.values()}
 
 
 def _read_rows(path: Path, digest: str | None) -> list[Row]:

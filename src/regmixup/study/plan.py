@@ -244,7 +244,8 @@ class Study(StudyKeys):
         """
         by_recipe: dict[str, Any] = {}
         for planned in self.runs():
-            trained = {"network": planned.config.network, "train_set": planned.config.train_set}
+            train_set = planned.config.train_set
+            trained = {"network": planned.config.network, "train_set": train_set, "images": find(train_set).images}
             by_recipe.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
         first = next(iter(by_recipe))
         return {

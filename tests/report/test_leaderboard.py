@@ -1,0 +1,83 @@
+"""The leaderboard: its means and intervals by SciPy, one score for all methods, and what trainings cost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from regmixup.report.leaderboard import images_per_clean_image, leaderboard
+from regmixup.report.results import Results
+
+
+@pytest.fixture(scope="module")
+def setting(finished_study):
+    (setting,) = Results.open(finished_study.folder).settings
+    return setting
+
+
+def column(board, title):
+    place = board.heads.index(title) - 1
+    return {method: cells[place] for method, cells in board.lines.items()}
+
+
+def values_of(setting, label, **fields):
+    fields = {"method": label, "posthoc": "none", **fields}
+    rows = [row for row in setting.rows if all(getattr(row, name) == value for name, value in fields.items())]
+    return np.array([np.mean([row.value for row in rows if row.seed == seed]) for seed in (0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("title", "scale", "fields"),
+    [
+        ("accuracy ↑", 100, {"metric": "accuracy", "dataset": "digits/test"}),
+        ("AUROC by MSP ↑", 100, {"metric": "auroc", "score": "max_probability"}),
+        ("AUGRC ↓", 1000, {"metric": "augrc", "score": "max_probability"}),
+        ("NLL ↓", 1, {"metric": "nll", "dataset": "digits/test"}),
+    ],
+)
+def test_a_cell_has_the_mean_over_seeds_and_students_interval(setting, title, scale, fields):
+    for label, cell in column(leaderboard(setting), title).items():
+        values = scale * values_of(setting, label, **fields)
+        low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+        decimals = 3 if scale == 1 else 2
+        assert cell.value == pytest.approx(values.mean(), rel=1e-12)
+        assert cell.text == f"{values.mean():.{decimals}f}"
+        assert cell.bounds == f"{low:.{decimals}f} to {high:.{decimals}f}".replace("-", "−")
+
+
+def test_sets_near_to_the_train_set_are_apart_from_the_far_ones(setting):
+    renamed = {"digits/test": "cifar10/test", "photographs/test": "cifar100/test", "digits-mirrored/test": "svhn/test"}
+    rows = [replace(row, dataset=renamed.get(row.dataset, row.dataset)) for row in setting.rows]
+    moved = replace(setting, rows=rows)
+    board, score = leaderboard(moved), {"metric": "auroc", "score": "max_probability"}
+    for title, name in (("near-OOD AUROC by MSP ↑", "cifar100/test"), ("far-OOD AUROC by MSP ↑", "svhn/test")):
+        if title in board.heads:
+            expected = 100 * values_of(moved, "dnn", dataset=name, **score).mean()
+            assert column(board, title)["dnn"].value == pytest.approx(expected)
+    assert "near-OOD AUROC by MSP ↑" in board.heads
+
+
+def test_cost_is_images_forwarded_and_minutes_as_recorded(setting):
+    board = leaderboard(setting)
+    images = column(board, "images forwarded")
+    first = setting.of("dnn")[0]
+    assert images["dnn"].value == first.train_images * first.config["epochs"]
+    assert images["regmixup"].value == 2 * images["dnn"].value
+    seconds = [run.provenance["seconds"] for run in setting.of("dnn")]
+    assert column(board, "minutes")["dnn"].value == pytest.approx(np.mean(seconds) / 60)
+    bare = replace(setting, runs=[replace(run, train_images=None) for run in setting.runs])
+    assert set(column(leaderboard(bare), "images forwarded").values()) == {None}
+
+
+def test_a_coin_forwards_the_mean_of_its_sides():
+    sides = {"first": {"kind": "RegMixup", "samples": 2}, "second": {"kind": "CutMix"}}
+    assert images_per_clean_image({"kind": "Alternate", "probability": 0.25, **sides}) == 0.25 * 3 + 0.75
+    assert images_per_clean_image({"kind": "AugMix"}) == 3
+
+
+def test_a_metric_that_nobody_has_is_no_column_and_one_seed_has_no_interval(setting):
+    rows = [row for row in setting.rows if row.metric != "nll" and row.seed == 0]
+    board = leaderboard(replace(setting, rows=rows))
+    assert "NLL ↓" not in board.heads
+    assert {cell.bounds for cell in column(board, "accuracy ↑").values()} == {"one seed"}
