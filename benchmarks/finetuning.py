@@ -70,7 +70,7 @@ METHODS = {"dnn": ("dnn", 1), "dnn x2": ("dnn", 2), "regmixup": ("regmixup", 1)}
 """By name in the table: the method, and the factor of its epochs."""
 SETTINGS = {
     "optimizer": "adamw", "lr": 1e-3, "min_lr": 0.0, "warmup_epochs": 1.0, "warmup_lr": 0.0, "cooldown_epochs": 0,
-    "weight_decay": 0.05, "decay_on": "weights", "layer_decay": 0.85, "clip_norm": 1.0, "freeze": 2, "ema": 0.99,
+    "weight_decay": 0.05, "decay_on": "weights", "clip_norm": 1.0, "freeze": 2, "ema": 0.99,
     "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear", "crop_padding": 16,
 }  # fmt: skip
 COLUMNS = {
