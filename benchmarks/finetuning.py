@@ -70,7 +70,7 @@ METHODS = {"dnn": ("dnn", 1), "dnn x2": ("dnn", 2), "regmixup": ("regmixup", 1)}
 """By name in the table: the method, and the factor of its epochs."""
 SETTINGS = {
     "optimizer": "adamw", "lr": 1e-3, "min_lr": 0.0, "warmup_epochs": 1.0, "warmup_lr": 0.0, "cooldown_epochs": 0,
-    "weight_decay": 0.05, "decay_on": "weights", "layer_decay": 0.85, "clip_norm": 1.0, "freeze": 2, "ema": 0.99,
+    "weight_decay": 0.05, "decay_on": "weights", "clip_norm": 1.0, "freeze": 2, "ema": 0.99,
     "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear", "crop_padding": 16,
 }  # fmt: skip
 COLUMNS = {
@@ -191,8 +191,10 @@ def execute(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     if task.name == "photographs":
         train_set, test_set = (f"folder:{task.name}/{part}-{fold}-of-{task.folds}" for part in ("without", "fold"))
     else:
-        train_set, test_set = f"small-{task.name}/set{fold}", small_part(data, task, 0)
+        train_set, test_set = f"small-{task.name}/set{fold}", f"small-{task.name}/test"
         rm.data.register(train_set, partial(small_part, data, task, fold), role="train")
+        rm.data.register(test_set, partial(small_part, data, task, 0))
+    rm.data.register(f"enlarged-{task.ood}/ood", partial(enlarged, data, task.ood, task.image_size), role="ood")
     method, longer = METHODS[job.method]
     config = rm.configure(
         "imagenet-resnet50", method, train_set=train_set, network=args.network, init=args.init, seed=job.seed,
@@ -202,8 +204,7 @@ def execute(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as runs:
         run = rm.train(config, runs, workers=args.decoders, engine=job.engine, **here)
         trained, record = time.perf_counter() - started, run.provenance()
-        others = enlarged(data, task.ood, task.image_size)
-        test, ood = (run.predict(images, features=False, **here) for images in (test_set, others))
+        test, ood = run.predict_all([test_set, f"enlarged-{task.ood}/ood"], features=False, **here)
         metrics = measure(test.logits, test.labels, ood.logits)
     return {
         **job.key, "network": args.network, "epochs": config.epochs, "objective": repr(config.objective),

@@ -14,7 +14,6 @@ import torch
 import regmixup.config
 from regmixup import recipes
 from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint, introduced
-from regmixup.data import TRANSFORMS
 from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
 from regmixup.objectives.alternate import Alternate
@@ -179,12 +178,10 @@ OTHER = {
     "rand_augment": 2,
     "magnitude": 5,
     "random_erasing": 0.25,
-    "transform": "mine",
     "decay_on": "weights",
     "init": "weights.pth",
     "optimizer": "adamw",
     "betas": (0.9, 0.99),
-    "layer_decay": 0.75,
     "clip_norm": 1.0,
     "freeze": "always",
     "ema": 0.999,
@@ -205,8 +202,7 @@ class TestFingerprint:
             == fingerprint(decode(TrainConfig, encode(configure())))
         )
 
-    def test_every_field_enters(self, monkeypatch):
-        monkeypatch.setitem(TRANSFORMS, "mine", lambda image: image)
+    def test_every_field_enters(self):
         base = replace(configure(), milestones=(2,), select="val-nll")
         changed = {name: fingerprint(replace(base, **{name: value})) for name, value in OTHER.items()}
         assert set(changed) == {f.name for f in dataclasses.fields(TrainConfig)}
@@ -278,6 +274,15 @@ class TestChecks:
         check_choices(Leaf(kind_of="hard"))
         with pytest.raises(ValueError, match="unknown kind_of 'sotf': did you mean 'soft'\\? Available: hard, soft"):
             check_choices(Leaf(kind_of="sotf"))
+
+
+class TestFieldsThatLeft:
+    def test_the_introductory_value_is_ignored_and_any_other_is_an_error(self):
+        stored = encode(configure())
+        old = stored | {"transform": "", "layer_decay": 1.0}
+        assert fingerprint(decode(TrainConfig, old)) == fingerprint(configure())
+        with pytest.raises(ValueError, match=r"^config\.layer_decay must be 1\.0: this package no longer has"):
+            decode(TrainConfig, stored | {"layer_decay": 0.9})
 
 
 class TestFieldsIntroducedLater:

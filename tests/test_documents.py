@@ -75,7 +75,7 @@ def test_the_page_on_plugins_works_from_top_to_bottom(tmp_path, monkeypatch, cap
     (tmp_path / "my_plugin.py").write_text(plugin)
     for language, block in blocks:
         if language == "python":
-            exec(compile(block, "document", "exec"), {})
+            exec(compile(block, "document", "exec"), {"__name__": "__main__"})
         elif language == "toml" and block.startswith("title"):
             (tmp_path / "stripes.toml").write_text(block)
         for line in block.splitlines() if language == "sh" else ():

@@ -152,6 +152,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     classes = {cls.__name__: cls for cls in family if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
     hints, fields = _hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
+    _remove_retired(values, getattr(cls, "retired", {}), where)
     for key in values:
         check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in fields])
     required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
@@ -161,6 +162,13 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
         return cls(**{key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()})
     except TypeError as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _remove_retired(values: dict[str, Any], retired: dict[str, Any], where: str) -> None:
+    """Remove fields that left a class, whose name and introductory value its `retired` holds, from stored values."""
+    for name in retired.keys() & values.keys():
+        if values.pop(name) != retired[name]:
+            raise ValueError(f"{where}.{name} must be {retired[name]!r}: this package no longer has that feature")
 
 
 def _decode(value: Any, hint: Any, where: str) -> Any:

@@ -30,18 +30,16 @@ VARIABLE = "REGMIXUP_PLUGINS"
 """Names of modules or paths of .py files, separated by commas."""
 GROUP = "regmixup.plugins"
 """The group of entry points by which an installed package names its plugin modules."""
-Kind = Literal["dataset", "network", "objective", "method", "score", "transform"]
-_OBJECT = "object:"
+Kind = Literal["dataset", "network", "objective", "method", "score"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where something registered, or given as an object, comes from; it is part of the configurations that use it.
+    """Where something registered comes from; it is part of the configurations that use it.
 
     what: a `Kind`. module: the one that registered it. version: as it stated, else the module's `__version__`.
-    sha256: of that module's file, else of the source of the function or class, else of its name; of an object, of its
-    content.
+    sha256: of that module's file, else of the source of the function or class, else of its name.
     """
 
     what: str
@@ -168,32 +166,6 @@ def _origin(kind: str, name: str, value: Any, module: dict[str, Any], version: s
     return Origin(kind, name, called, str(stated), hashlib.sha256(source).hexdigest())
 
 
-def record_object(kind: Kind, label: str, cls: type, content: str, *, version: str = "", end: str = "") -> str:
-    """Note that an object of a class was given to `rm.train` in place of a name; return the name for registries.
-
-    The name is `label`, 12 digits of the checksum of `content`, and `end`, so that an object of other content is
-    another name and so another run.
-    """
-    sha256 = hashlib.sha256(content.encode()).hexdigest()
-    name = f"{re.sub(r'[^A-Za-z0-9]+', '-', label).strip('-') or 'object'}-{sha256[:12]}{end}"
-    REGISTERED[kind, name] = Origin(kind, name, f"{_OBJECT}{cls.__module__}.{cls.__qualname__}", version, sha256)
-    return name
-
-
-def described(argument: str, value: object, register: str) -> str:
-    """Return the `repr` of an object that was given to `rm.train`; raise an error if it does not tell what it does.
-
-    register: the function that takes such an object under a name.
-    """
-    text = repr(value)
-    if " at 0x" in text or "<lambda>" in text:
-        raise ValueError(
-            f"{argument} must have a repr that says what it does, as two of the same repr are one run, got "
-            f"{text[:200]}: register it under a name, {register}(name, ...)"
-        )
-    return text
-
-
 def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
     """Return where those of the (kind, name) pairs that plugins registered come from, sorted."""
     recorded = {REGISTERED[pair] for pair in used if pair in REGISTERED}
@@ -211,11 +183,6 @@ def missing(stored: Any, folder: Path) -> str:
         kind, name, module = (printable(str(dict(entry).get(key, ""))) for key in ("what", "name", "module"))
         seek((kind, name), REGISTERED)
         now = REGISTERED.get((kind, name))
-        if now is None and module.startswith(_OBJECT):
-            return (
-                f"the {kind} {name!r}, an object of {module.removeprefix(_OBJECT)} that was given to rm.train: give it "
-                "to rm.train once more in this process, with the same configuration"
-            )
         if now is None:
             return (
                 f"the {kind} {name!r} of the plugin {module}, which is not loaded: give --plugin {module}, set "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from regmixup.config import check_choices, check_count, check_number, introduced
 from regmixup.names import check_name
@@ -32,6 +32,8 @@ def without_path(init: str) -> str:
 class Recipe:
     """The training of a network: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
 
+    retired: ClassVar = {"transform": "", "layer_decay": 1.0}
+    """Fields that left with the value that stored configurations must have; see `config.decode`."""
     train_set: str
     """Dataset to train on, for example digits/train."""
     network: str
@@ -87,9 +89,6 @@ class Recipe:
     """Weight decay: added to the gradient by SGD, times the learning rate taken off the weights by AdamW."""
     decay_on: Literal["all", "weights", "backbone"] = "all"
     """Decay of all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
-    layer_decay: float = introduced(1.0)
-    """Factor of the learning rate from each layer (block) of the backbone to the one before it; the head has the full
-    rate, the last block this part of it."""
     clip_norm: float | None = introduced(None)
     """Largest norm of the gradient of all weights together; a longer one is scaled down to it."""
     freeze: int | Literal["always"] = introduced(0)
@@ -119,8 +118,6 @@ class Recipe:
     """Magnitude of RandAugment's operations, from 0 to 30."""
     random_erasing: float = introduced(0.0)
     """Probability with which a random rectangle of an image is filled with `mean` (torchvision's RandomErasing)."""
-    transform: str = introduced("")
-    """Name of a registered transform, which takes the place of all augmentation above: see docs/bring-your-own.md."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
@@ -153,10 +150,6 @@ class Recipe:
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
         if self.validation and self.select == "last":
             raise ValueError(f"validation must be empty where select is last, got {self.validation!r}")
-        for name in ("rand_augment", "random_erasing"):
-            if self.transform and getattr(self, name):
-                contract = f"{name} must be 0 beside transform {self.transform!r}, which is the whole augmentation"
-                raise ValueError(f"{contract}, got {getattr(self, name)!r}")
 
     def _check_rates(self) -> None:
         """Check the numbers of the optimizer, the schedule and the augmentation."""
@@ -167,8 +160,7 @@ class Recipe:
             check_number(name, getattr(self, name), least=0)
         for name in ("momentum", "ema"):
             check_number(name, getattr(self, name), least=0, below=1)
-        for name in ("layer_decay", "crop_area"):
-            check_number(name, getattr(self, name), above=0, most=1)
+        check_number("crop_area", self.crop_area, above=0, most=1)
         check_number("random_erasing", self.random_erasing, least=0, most=1)
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)

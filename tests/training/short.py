@@ -19,7 +19,6 @@ STEPS = 4
 FINE_TUNING = {
     "optimizer": "adamw",
     "lr": 3e-3,
-    "layer_decay": 0.7,
     "clip_norm": 0.8,
     "ema": 0.95,
     "weight_decay": 0.05,

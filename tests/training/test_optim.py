@@ -1,11 +1,9 @@
-"""AdamW, layer-wise decay, freezing, clipping and the running mean do what plain PyTorch does, and resume exactly."""
+"""AdamW, freezing, clipping and the running mean do what plain PyTorch does, and resume exactly."""
 
 import math
 
 import pytest
-import timm
 import torch
-from timm.optim import param_groups_layer_decay
 from torch import nn
 
 import regmixup as rm
@@ -14,7 +12,7 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.optim import Average, layer_depths, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import Average, make_optimizer, set_frozen, set_lr
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
@@ -42,12 +40,10 @@ def plain(**changes):
 def trained_by_hand(settings, model):
     """A plain loop with torch's own optimizers, parameter by parameter; returns the mean of weights and buffers."""
     images, labels = load_few("digits/train").images, load_few("digits/train").labels
-    depth = {"0": 3, "1": 3, "3": 2, "4": 2, "7": 1, "8": 1}  # of the small network's layers
     groups = []
-    for name, parameter in model.named_parameters():
-        scale = 1.0 if name.startswith("head") else settings.layer_decay ** depth[name.split(".")[1]]
+    for parameter in model.parameters():
         decay = 0.0 if settings.decay_on == "weights" and parameter.ndim == 1 else settings.weight_decay
-        groups.append({"params": [parameter], "weight_decay": decay, "scale": scale})
+        groups.append({"params": [parameter], "weight_decay": decay})
     if settings.optimizer == "adamw":
         optimizer = torch.optim.AdamW(groups, betas=settings.betas, foreach=False)
     else:
@@ -63,7 +59,7 @@ def trained_by_hand(settings, model):
         for step, index in enumerate(epoch_batches(IMAGES, BATCH, settings.seed, epoch)):
             lr = settings.lr * (1 + math.cos(math.pi * (epoch + step / STEPS) / settings.epochs)) / 2
             for group in optimizer.param_groups:
-                group["lr"] = lr * group["scale"]
+                group["lr"] = lr
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images[index]), labels[index]).backward()
             nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
@@ -124,29 +120,12 @@ class TestFreezing:
             set_frozen(model, frozen=True)
 
 
-class TestLayers:
-    @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
-    def test_those_of_timm_are_scaled_as_timm_does(self, name):
-        theirs = timm.create_model(name, num_classes=10)
-        groups = param_groups_layer_decay(theirs, layer_decay=0.5)
-        scales = {id(parameter): group["lr_scale"] for group in groups for parameter in group["params"]}
-        expected = {key: scales[id(parameter)] for key, parameter in theirs.named_parameters()}
-        model = networks.build(f"timm/{name}", num_classes=10)
-        names, depths = networks.library_names(f"timm/{name}", model), layer_depths(model)
-        assert {names[ours]: 0.5**depth for ours, depth in depths.items()} == expected
-        assert len(set(depths.values())) > 3
-
-    def test_the_schedule_reaches_every_group_in_proportion(self):
-        settings = config(**FINE_TUNING)
-        optimizer = make_optimizer(networks.build("small", num_classes=10, in_channels=1), settings)
-        set_lr(optimizer, 0.5)
-        rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
-        assert rates == pytest.approx(sorted(0.5 * 0.7**depth for depth in range(4)), rel=1e-15)
-
-    def test_without_decay_there_are_the_groups_of_before(self):
-        optimizer = make_optimizer(networks.build("small", num_classes=10, in_channels=1), config(decay_on="weights"))
-        assert [group["weight_decay"] for group in optimizer.param_groups] == [5e-4, 0.0]
-        assert optimizer.param_groups[0]["lr"] is optimizer.param_groups[1]["lr"]
+def test_the_groups_decay_or_not_and_share_their_learning_rate():
+    optimizer = make_optimizer(networks.build("small", num_classes=10, in_channels=1), config(decay_on="weights"))
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [5e-4, 0.0]
+    assert optimizer.param_groups[0]["lr"] is optimizer.param_groups[1]["lr"]
+    set_lr(optimizer, 0.5)
+    assert float(optimizer.param_groups[1]["lr"]) == 0.5
 
 
 class TestRunningMean:

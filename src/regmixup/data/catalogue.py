@@ -21,7 +21,7 @@ from regmixup.types import role_in_name
 
 __all__ = [
     "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
-    "SplitPart", "add_object", "find", "get", "line_of", "names", "register", "sets_of",
+    "SplitPart", "find", "get", "line_of", "names", "register", "sets_of",
 ]  # fmt: skip
 
 _CIFAR_C = {
@@ -454,24 +454,6 @@ def register(
     added = {dataset.name: dataset} | {part.name: part for part in parts if part.name not in known}
     FAMILIES[family] = Family(before.description, tuple((known | added).values()))
     DATASETS.update(added)
-
-
-def add_object(name: str, images: Any, role: Role) -> None:
-    """Make images that were given as an object known by a name that `plugins.record_object` has recorded.
-
-    All objects are of one benchmark: to a model of one, another is a set of the same classes, in the role given.
-    """
-    dataset = Dataset(
-        name=name,
-        loader=lambda: images,
-        role=role,
-        benchmark="objects",
-        on_disk=images.shape is None,
-        side=None if images.shape is None else images.shape[1],
-        num_classes=len(images.classes),
-    )
-    FAMILIES[dataset.family] = Family("given as an object", (dataset,))
-    DATASETS[name] = dataset
 
 
 def line_of(dataset: Dataset) -> str:

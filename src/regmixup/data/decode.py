@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -162,52 +161,6 @@ class TrainTransform:
         if self.erasing:
             steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=to_pixel(self.fill).tolist())]
         return v2.Compose(steps)
-
-
-@dataclass(frozen=True)
-class CustomTransform:
-    """A transform of the user's, called with a PIL image. size: the (height, width) that it must return.
-
-    orient: rotate the image by its EXIF orientation before that.
-
-    It must return a PIL image or a uint8 tensor (C, H, W). Besides torch's generator, which the loader seeds for every
-    image, those of NumPy and of Python are seeded from it, so that it may draw from any.
-    """
-
-    name: str
-    function: Callable[[Any], Any]
-    size: tuple[int, int]
-    orient: bool = False
-
-    def build(self) -> Any:
-        """Return the transform with its result checked."""
-        return self._call
-
-    def _call(self, image: Image.Image) -> Any:
-        image = upright(image) if self.orient else image
-        seed = int(torch.randint(2**32, ()))
-        states = random.getstate(), np.random.get_state()
-        try:
-            random.seed(seed)
-            np.random.seed(seed)
-            result = self.function(image)
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-        shape: tuple[int, ...]
-        if isinstance(result, Image.Image):
-            shape = (len(result.getbands()), result.height, result.width)
-        elif isinstance(result, Tensor) and result.dtype == torch.uint8:
-            shape = tuple(result.shape)
-        else:
-            kind = f"a tensor of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
-            raise ValueError(
-                f"transform {self.name} must return a PIL image or a uint8 tensor, got {kind}; leave out ToDtype and "
-                "Normalize, as the network normalises its input itself"
-            )
-        if shape != (expected := (len(image.getbands()), *self.size)):
-            raise ValueError(f"transform {self.name} must return images of shape {expected}, got {shape}")
-        return result
 
 
 @dataclass(frozen=True, kw_only=True)

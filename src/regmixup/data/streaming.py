@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from regmixup.config import check_count
-from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
+from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
 from regmixup.data.loader import Loader, share_of
 from regmixup.data.splits import generator_for, seed_for
 from regmixup.mixing import height_and_width
 from regmixup.types import Batch
 
-Transform = TrainTransform | EvalTransform | CustomTransform
+Transform = TrainTransform | EvalTransform
 
 
 class _Samples(Dataset[tuple[Tensor, int]]):

@@ -67,7 +67,6 @@ RECIPE: dict[str, Any] = {
     "weight_decay": 0.05,
     "decay_on": "weights",
     "clip_norm": 1.0,
-    "layer_decay": 0.9,
     "crop_area": 0.35,
 }
 """The recipe for training all weights, beside size, epochs and batches."""

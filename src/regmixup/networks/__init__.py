@@ -78,7 +78,7 @@ _LAZY = {
 __all__ = [
     "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "OpenOODNet",
     "RBFHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
-    "import_components", "library_names", "library_state_dict", "name_object", "name_of", "register",
+    "import_components", "library_names", "library_state_dict", "name_of", "register",
 ]  # fmt: skip
 
 
@@ -170,27 +170,6 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
     plugins.record("network", name, factory, NETWORKS, version=version)
     about = description or f"registered by {plugins.REGISTERED['network', name].module}"
     NETWORKS[name] = Architecture(about, factory=factory)
-
-
-def name_object(network: Any) -> str:
-    """Return the name under which a module serves as a network in this process.
-
-    It is trained from the weights that it has, as a copy. With as many outputs as there are classes it must end in an
-    `nn.Linear`; else it is a backbone, from images to features (N, D). The name holds a checksum of its `repr` and
-    weights.
-    """
-    from torch import nn
-
-    from regmixup.networks.factories import copies_of, weights_checksum
-
-    if not isinstance(network, nn.Module):
-        raise ValueError(
-            f"network must be an nn.Module, got {network!r}: register a factory under a name, rm.networks.register"
-        )
-    content = plugins.described("network", network, "rm.networks.register") + weights_checksum(network)
-    name = plugins.record_object("network", type(network).__name__, type(network), content)
-    NETWORKS[name] = Architecture("given as an object", factory=copies_of(network))
-    return name
 
 
 def check_network(name: str) -> str:

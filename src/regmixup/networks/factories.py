@@ -1,9 +1,7 @@
-"""Networks of others: what a registered factory builds, and modules that are given as objects."""
+"""Networks of others: what a registered factory builds."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -59,27 +57,3 @@ def from_factory(
         f"network {name} must end in an nn.Linear of {num_classes} outputs, so that it has features; or let its "
         "factory have no parameter num_classes and return the backbone, from images to features (N, D)"
     )
-
-
-def copies_of(network: nn.Module) -> Callable[..., nn.Module]:
-    """Return a factory, as for `register`, of copies of a module with the weights that it has."""
-
-    def factory(num_classes: int) -> nn.Module:
-        last = list(network.modules())[-1]
-        if isinstance(last, nn.Linear) and last.out_features != num_classes:
-            raise ValueError(
-                f"it ends in a linear layer of {last.out_features} outputs for {num_classes} classes: replace it "
-                f"by one of {num_classes}, or by nn.Identity() for a new head on its features"
-            )
-        return copy.deepcopy(network)
-
-    return factory
-
-
-def weights_checksum(network: nn.Module) -> str:
-    """Return a checksum of a module's parameters and buffers."""
-    checksum = hashlib.sha256()
-    for key, tensor in network.state_dict().items():
-        checksum.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        checksum.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return checksum.hexdigest()

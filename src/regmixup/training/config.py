@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regmixup import data, methods, networks, objectives, recipes
+from regmixup import methods, networks, objectives, recipes
 from regmixup.config import check_count, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
@@ -53,8 +53,6 @@ class TrainConfig(Recipe):
         catalogue.find(self.train_set)
         if self.validation:
             check_selecting(self.validation, self.train_set)
-        if self.transform:
-            data.transform_of(self.transform)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
         encode(self.objective)  # a loss that cannot be recorded is refused here, not after the first epoch
@@ -190,7 +188,7 @@ def plugins_of(config: TrainConfig, method: str = "") -> tuple[Origin, ...]:
     """Return where what a configuration, and a method, uses of plugins comes from; nothing for what is built in."""
     sets = [name for name in (config.train_set, config.validation) if name]
     used = [("dataset", catalogue.find(name).whole) for name in sets]
-    used += [("network", config.network), ("transform", config.transform), ("method", method)]
+    used += [("network", config.network), ("method", method)]
     waiting = [config.objective]
     for objective in waiting:
         cls = type(objective)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any
 
 import torch
@@ -21,9 +20,8 @@ from regmixup.recipes import Recipe
 def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
     """Return SGD or AdamW with weight decay on what `decay_on` names and none on the rest.
 
-    A group has the parameters of one depth (see `layer_depths`) that decay, or those that do not. Learning rates are
-    tensors on the model's device, and the state is there from the start, as zeros (so that the first step equals that
-    of an optimizer without any): a captured step refers to both, and can be replayed.
+    The learning rate is a tensor on the model's device, and the state is there from the start, as zeros (so that the
+    first step equals that of an optimizer without any): a captured step refers to both, and can be replayed.
     """
     head = {id(parameter) for parameter in model.head.parameters()}
 
@@ -35,24 +33,16 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
     parameters = list(model.parameters())
     device = parameters[0].device
     dtype = torch.float64 if device.type == "cpu" else torch.float32
-    grouped: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
-    depths = layer_depths(model) if recipe.layer_decay < 1 else {}
-    for name, parameter in model.named_parameters():
-        grouped[depths.get(name, 0), decays(parameter)].append(parameter)
-    rates = {depth: torch.tensor(recipe.lr, dtype=dtype, device=device) for depth, _ in grouped}
-    groups = [
-        {
-            "params": grouped[depth, decaying],
-            "weight_decay": recipe.weight_decay if decaying else 0.0,
-            "lr": rates[depth],
-            "lr_scale": recipe.layer_decay**depth,
-        }
-        for depth, decaying in sorted(grouped, key=lambda key: (key[0], not key[1]))
+    rate = torch.tensor(recipe.lr, dtype=dtype, device=device)
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if decays(p)], "weight_decay": recipe.weight_decay, "lr": rate},
+        {"params": [p for p in parameters if not decays(p)], "weight_decay": 0.0, "lr": rate},
     ]
+    groups = [group for group in groups if group["params"]]
     if recipe.optimizer == "adamw":
         beta1, beta2 = map(float, recipe.betas)
         capturable = device.type == "cuda"
-        adam = torch.optim.AdamW(groups, lr=rates[0], betas=(beta1, beta2), fused=True, capturable=capturable)
+        adam = torch.optim.AdamW(groups, lr=rate, betas=(beta1, beta2), fused=True, capturable=capturable)
         # torch would warn at the first step outside a graph: a warm-up, a partial batch, any with graphs off.
         adam._warned_capturable_if_run_uncaptured = True
         for parameter in parameters:
@@ -60,7 +50,7 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
             adam.state[parameter] = {"step": torch.zeros((), device=device), **state}
         return adam
     nesterov = recipe.nesterov and recipe.momentum > 0
-    sgd = torch.optim.SGD(groups, lr=rates[0], momentum=recipe.momentum, nesterov=nesterov, fused=True)
+    sgd = torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=nesterov, fused=True)
     if recipe.momentum > 0:
         for parameter in parameters:
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -68,46 +58,8 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Change the learning rate of all groups, in place and without waiting for the device."""
-    rates = {id(group["lr"]): (group["lr"], lr * group["lr_scale"]) for group in optimizer.param_groups}
-    for rate, scaled in rates.values():
-        rate.fill_(scaled)
-
-
-def layer_depths(model: Classifier) -> dict[str, int]:
-    """Return how many layers lie above each parameter: 0 for the head's, 1 for those of the backbone's last layer.
-
-    A layer is what timm's own matcher calls a group (a stem, a block), else a part of the backbone with parameters; a
-    normalisation belongs to the layer before it.
-
-    >>> from regmixup import networks
-    >>> depths = layer_depths(networks.build("resnet18", num_classes=10))
-    >>> depths["head.weight"], depths["backbone.10.branch.0.weight"], depths["backbone.0.weight"]
-    (0, 1, 9)
-    """
-    backbone = model.backbone
-    inner = backbone[0] if isinstance(backbone, nn.Sequential) and len(backbone) else backbone
-    if hasattr(inner, "group_matcher"):
-        numbers, top = _timm_layers(inner)
-    else:
-        numbers, top = {}, 0
-        for part, module in backbone.named_children():
-            parameters = dict(module.named_parameters())
-            top += any(parameter.ndim > 1 for parameter in parameters.values())
-            numbers |= {f"backbone.{part}.{name}": max(0, top - 1) for name in parameters}
-    return {name: top - numbers[name] if name in numbers else 0 for name, _ in model.named_parameters()}
-
-
-def _timm_layers(inner: Any) -> tuple[dict[str, int], int]:
-    """Return the number of each parameter's layer, and that of the head, which timm's own model would have."""
-    from timm.models._manipulate import group_with_matcher
-
-    classifier = inner.pretrained_cfg.get("classifier") or "head"
-    head = f"{classifier if isinstance(classifier, str) else classifier[0]}.weight"
-    named = chain(inner.named_parameters(), [(head, None)])
-    numbers = group_with_matcher(named, inner.group_matcher(coarse=False), reverse=True)
-    top = numbers.pop(head)
-    return {f"backbone.0.{name}": number for name, number in numbers.items()}, top
+    """Change the learning rate, which all groups share, in place and without waiting for the device."""
+    optimizer.param_groups[0]["lr"].fill_(lr)
 
 
 def set_frozen(model: Classifier, *, frozen: bool) -> bool:

@@ -201,17 +201,13 @@ class Run:
 
     def predict(
         self,
-        dataset: Any,
+        dataset: str,
         *,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> Predictions:
-        """Return the model's predictions for a dataset; made once, then read back. The rest as in `store`.
-
-        dataset: its name, or a map-style torch dataset or `ImageSet` of test images.
-        """
-        dataset = dataset if isinstance(dataset, str) else data.name_object(dataset, "test")
+        """Return the model's predictions for a dataset, by name; made once, then read back. The rest as in `store`."""
         return self.predict_all([dataset], root=root, device=device, features=features)[0]
 
     def predict_all(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import torch
-from torch import nn
 
-from regmixup import data, networks, run_folder
+from regmixup import data, run_folder
 from regmixup.config import check_count
 from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
@@ -49,10 +47,6 @@ def train(
     config: TrainConfig,
     runs: str | Path = "runs",
     *,
-    dataset: Any = None,
-    validation: Any = None,
-    network: nn.Module | Callable[..., nn.Module] | None = None,
-    transform: Callable[[Any], Any] | None = None,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     workers: int | None = None,
@@ -69,9 +63,6 @@ def train(
     Nothing is written before the data, the network and the device are known to be there.
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
-    dataset, validation, network, transform: objects in place of the configuration's names: map-style torch datasets or
-    `ImageSet`s, an `nn.Module`, a torchvision v2 transform. Whoever resumes the run or opens its
-    model in another process gives the same ones again; see `give_objects`.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
     engine: how it is executed: compilation, CUDA graphs, checkpoints.
@@ -82,7 +73,6 @@ def train(
     """
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
-    config = give_objects(config, dataset=dataset, validation=validation, network=network, transform=transform)
     device, engine = choose_device(device), Engine() if engine is None else engine
     workers = min(4, os.cpu_count() or 1) if workers is None else workers
     check_count("workers", workers, least=0)
@@ -131,30 +121,6 @@ def train(
                         finish(training, stop)
         ranks.wait()
     return run
-
-
-def give_objects(
-    config: TrainConfig, *, dataset: Any = None, validation: Any = None, network: Any = None, transform: Any = None
-) -> TrainConfig:
-    """Return a configuration that names objects, after making them known by these names in this process.
-
-    A name has a checksum of the object's source and content (images and labels, weights), so the fingerprint tells
-    objects apart, and the same ones lead to the same run.
-    """
-    names: dict[str, Any] = {}
-    if dataset is not None:
-        names["train_set"] = data.name_object(dataset, "train")
-    if validation is not None:
-        names["validation"] = data.name_object(validation, "validation", "validation")
-    if network is not None:
-        names["network"] = networks.name_object(network)
-    if transform is not None:
-        names["transform"] = data.name_transform(transform)
-    if dataset is not None and validation is not None:
-        trained, selecting = (data.load(names[field]) for field in ("train_set", "validation"))
-        if trained.fingerprint == selecting.fingerprint:
-            raise ValueError("validation must be images that were not trained on, got those of dataset")
-    return replace(config, **names) if names else config
 
 
 def train_members(
