@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,8 +35,6 @@ from regmixup.training.engine import Engine
 from regmixup.training.train import train
 
 _FOR_FOLDERS = "imagenet-resnet50"
-_SHORT = 30
-"""Epochs below which warm-up and cool-down of the recipe for folders would be most of a training."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +137,10 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
     """Return the defaults of all flags: those that the words choose by name, whose fields are the other flags."""
     train_set = get(_value_of("--train-set", args) or "")
     from_files = train_set is not None and train_set.is_folder
-    named = _value_of("--recipe", args)
-    recipe = named or (_FOR_FOLDERS if from_files else "digits")
+    recipe = _value_of("--recipe", args) or (_FOR_FOLDERS if from_files else "digits")
     method = _value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
-    if from_files and named is None:
-        config = _shortened(config, args)
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
         objective_fields=_to_flags(config.objective),
@@ -159,23 +153,6 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
         constraint=name_of(config.constraint),
         members=config.members,
     )
-
-
-def _shortened(config: TrainConfig, args: Sequence[str]) -> TrainConfig:
-    """Return the configuration for few epochs: a tenth of them to warm up and no cool-down, unless flags give these.
-
-    The recipe for folders is that of 100 epochs of ImageNet, with 3 to warm up and 10 to cool down.
-    """
-    asked = _value_of("--epochs", args) or ""
-    if not asked.isdecimal() or int(asked) >= _SHORT:
-        return config
-    epochs = int(asked)
-    own: dict[str, Any] = {"warmup_epochs": min(config.warmup_epochs, epochs / 10), "cooldown_epochs": 0}
-    changes = {name: value for name, value in own.items() if _value_of(f"--{name.replace('_', '-')}", args) is None}
-    if changes and "--help" not in args and "-h" not in args:
-        told = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changes.items())
-        print(f"--epochs {epochs} is short for the recipe {_FOR_FOLDERS}, so it is changed: {told}", file=sys.stderr)
-    return dataclasses.replace(config, epochs=max(1, epochs), **own)
 
 
 def _loss(name: str | None, objective: Objective) -> Loss | None:
@@ -196,15 +173,10 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
     """Return cross-entropy with weights from the class counts of the train set, which is read for it."""
     _check_has_loss("--class-weights", "balanced", objective)
     loss = loss or CrossEntropy()
-    if not isinstance(loss, CrossEntropy):
+    if not isinstance(loss, CrossEntropy) or loss.weight is not None or verb.training.sampling == "balanced":
         raise ValueError(
-            f"--class-weights must be none for --loss {verb.loss}, which has no class weights, got balanced"
-        )
-    if loss.weight is not None:
-        raise ValueError("--class-weights must be none where --loss.weight gives the weights, got balanced")
-    if verb.training.sampling == "balanced":
-        raise ValueError(
-            "--class-weights must be none with --sampling balanced: both correct for class counts, got balanced"
+            "--class-weights must be none unless the loss is cross-entropy without weights and --sampling is uniform: "
+            "only one of them may correct for class counts, got balanced"
         )
     images = data.load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
