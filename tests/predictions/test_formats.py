@@ -118,7 +118,6 @@ class TestTables:
                 r"logits or probs of shape \(N, K\), N >= 1, K >= 2, got .*logits \(2, 1\)",
             ),
             ("label,probs_a,probs_b\n0,3,-4\n", "probs must be >= 0 and sum to 1 in every row, got .* from -4 to 3"),
-            ("label,logit_a,logit_b\n0,nan,1\n", "logits must be finite"),
             ("label,logit_a,logit_b\n2,0,1\n", r"labels must lie in \[0, 2\)"),
         ],
     )
@@ -238,14 +237,6 @@ class TestProbabilities:
         sets = {"test": fine, role: wrong if role in ("test", "validation") else [wrong]}
         with pytest.raises(ValueError, match=r"the logits of wrong look like probabilities.*call them probs"):
             evaluate(sets.pop("test"), **sets, bootstrap=None)
-
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-    def test_log_probabilities_say_so_and_have_no_score_of_their_scale(self, tmp_path, dtype):
-        np.savez(tmp_path / "a.npz", logits=LOGITS.log_softmax(dim=1).to(dtype).numpy(), labels=LABELS.numpy())
-        predictions = load(tmp_path / "a.npz")
-        assert predictions.from_probs
-        assert "no score that needs the scale of logits" in predictions.info["read_as"]
-        assert set(score_all(predictions)) == set(SCORES_OF_PROBS)
 
 
 class TestBounds:

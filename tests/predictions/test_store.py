@@ -158,12 +158,6 @@ class TestRefusals:
         self.refused(tmp_path, "cannot read predictions from .*: name a file; those of a run folder")
         self.refused(tmp_path / "p.npzz", "unknown predictions format .* did you mean '.npz'")
 
-    def test_logits_that_are_not_finite(self, tmp_path):
-        logits = LOGITS.numpy().copy()
-        logits[3, 1] = -np.inf
-        np.save(tmp_path / "p.npy", logits)
-        self.refused(tmp_path / "p.npy", "logits must be finite, found .* in 1 of 6 rows, the first is row 3")
-
     @pytest.mark.parametrize("bad", [0.5, np.nan, 1e30])
     def test_labels_that_are_no_integers(self, tmp_path, bad):
         labels = LABELS.numpy().astype(float)

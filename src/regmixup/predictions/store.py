@@ -27,8 +27,6 @@ from regmixup.types import (
     Role,
     as_tensor,
     look_like_probabilities,
-    not_finite,
-    with_known_scale,
 )
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
@@ -166,17 +164,15 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
     info = {"dataset": dataset, "role": "", **info}
     if "logits" not in tensors:
         tensors["logits"] = from_probs(tensors["probs"], tensors["labels"]).logits
-        info["logits"] = LOG_OF_PROBS
         del tensors["probs"]
+        info["logits"] = LOG_OF_PROBS
+        notes.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
     elif "probs" in tensors:
         _check_probs(tensors["probs"])
-    stored = Predictions(**tensors, dataset=info.pop("dataset"), role=cast("Role", info.pop("role")), info=info)
-    predictions = with_known_scale(stored)
-    if predictions.from_probs:
-        notes.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
-    if bad := not_finite(predictions.logits):
-        raise ValueError(f"logits must be finite, found {bad}")
-    low, high = int(predictions.labels.min()), int(predictions.labels.max())
+    if notes:
+        info["read_as"] = "; ".join(notes)
+    predictions = Predictions(**tensors, dataset=info.pop("dataset"), role=cast("Role", info.pop("role")), info=info)
+    low, high = (int(bound) for bound in predictions.labels.aminmax())
     if high >= table.shape[1] or low < -1:
         raise ValueError(f"labels must lie in [0, {table.shape[1]}) (-1: unknown), got {low} to {high}")
-    return replace(predictions, info={**predictions.info, "read_as": "; ".join(notes)}) if notes else predictions
+    return predictions
