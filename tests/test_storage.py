@@ -7,8 +7,7 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields
 
@@ -78,10 +77,6 @@ class TestReplacing:
             interrupted(temporary)
         assert path.read_text() == "old"
         assert names(tmp_path) == ["a.txt"]
-
-    def test_missing_folders_are_made(self, tmp_path):
-        write_text(tmp_path / "a" / "b" / "c.txt", "text")
-        assert (tmp_path / "a" / "b" / "c.txt").read_text() == "text"
 
     @pytest.mark.parametrize("kind", ["folder", "link", "dangling link"])
     def test_what_is_not_a_regular_file_is_not_replaced(self, tmp_path, kind):
@@ -168,10 +163,6 @@ class TestTensors:
             assert torch.equal(found[name].nan_to_num(9), tensor.nan_to_num(9))
         with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
             assert file.metadata()["λ"] == 'say "x"\n'
-
-    def test_a_type_that_cannot_be_stored_is_named(self, tmp_path):
-        with pytest.raises(ValueError, match=r"tensors must be of float, .* got torch.float8_e4m3fn"):
-            save_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(2).to(torch.float8_e4m3fn)}, {})
 
     def test_a_changed_byte_is_noticed_where_a_checksum_was_recorded_and_only_there(self, tmp_path):
         from safetensors.torch import save_file
@@ -326,57 +317,33 @@ class TestRows:
             read_rows(path, expected=known)
 
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from regmixup.storage import owning
-folder = Path(sys.argv[1])
-with owning(folder):
-    (folder / "deep").mkdir()
-    (folder / "deep" / ".partial-1-a.txt").write_text("half")
-    (folder / ".partial-1-b.txt").write_text("half")
-    (folder / "whole.txt").write_text("whole")
-    print("holding", flush=True)
-    time.sleep(3600)
-"""
-
-
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that owns tmp_path / "run"."""
-    command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "holding\n"
-        yield process
-        process.kill()
-
-
 class TestOwning:
     def test_the_folder_is_made_and_the_owner_leaves_when_done(self, tmp_path):
         with owning(tmp_path / "run"):
             assert (tmp_path / "run" / ".owner").read_text().startswith(f"pid {os.getpid()} on ")
         assert not (tmp_path / "run" / ".owner").exists()
-        with owning(tmp_path / "run"):
-            pass
 
-    def test_a_second_process_is_told_who_owns_the_folder(self, tmp_path, holder):
-        folder = tmp_path / "run"
-        since = rf"on {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-        with pytest.raises(InUseError, match=rf"in use by another process \(pid {holder.pid} {since}\)") as error:
-            owning(folder).__enter__()
-        assert str(folder) in str(error.value)
-        assert str(error.value).endswith("; wait for it to end, or choose another folder")
-        assert (folder / ".partial-1-b.txt").exists()  # the live owner's unfinished files are not touched
-        assert (folder / ".owner").read_text().startswith(f"pid {holder.pid} ")
+    def test_a_second_process_is_told_who_owns_the_folder(self, tmp_path):
+        assert not is_held(tmp_path)
+        with held_by_another_process(tmp_path) as pid:
+            (tmp_path / ".partial-1-b.txt").write_text("half")
+            since = rf"on {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+            expected = rf"^{tmp_path} is in use by another process \(pid {pid} {since}\); wait for it to end, or choose"
+            with pytest.raises(InUseError, match=expected), owning(tmp_path):
+                pass
+            assert is_held(tmp_path)
+            assert (tmp_path / ".partial-1-b.txt").exists()  # the live owner's unfinished files are not touched
+        assert not is_held(tmp_path)
 
-    def test_a_killed_owner_frees_the_folder_and_its_leftovers_are_removed(self, tmp_path, holder):
-        folder = tmp_path / "run"
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-        with owning(folder):
-            assert (folder / ".owner").read_text().startswith(f"pid {os.getpid()} ")
-            assert not list(folder.rglob(".partial-*"))
-            assert (folder / "whole.txt").read_text() == "whole"
+    def test_a_killed_owner_frees_the_folder_and_its_leftovers_are_removed(self, tmp_path):
+        with held_by_another_process(tmp_path) as pid:
+            os.kill(pid, signal.SIGKILL)
+        assert (tmp_path / ".owner").exists()
+        assert not is_held(tmp_path)
+        (tmp_path / ".partial-1-b.txt").write_text("half")
+        with owning(tmp_path):
+            assert (tmp_path / ".owner").read_text().startswith(f"pid {os.getpid()} ")
+            assert names(tmp_path) == [".lock", ".owner"]
 
     def test_nothing_but_our_unfinished_files_is_removed_and_nothing_behind_a_link(self, tmp_path):
         folder, other = tmp_path / "run", tmp_path / "other"
@@ -385,13 +352,12 @@ class TestOwning:
             for name in (".tmpx", ".partial-mine", ".partial-1-a.txt"):
                 (place / name).touch()
         (folder / "link").symlink_to(other)
-        (folder / ".partial-2-link").symlink_to(other / ".tmpx")
         (folder / ".partial-3-folder").mkdir()
         with owning(folder):
             assert not list(folder.glob("**/.partial-1-a.txt"))
         assert names(other) == [".partial-1-a.txt", ".partial-mine", ".tmpx"]
         assert names(folder / "deep") == [".partial-mine", ".tmpx"]
-        assert {".tmpx", ".partial-mine", ".partial-2-link", ".partial-3-folder"} <= set(names(folder))
+        assert {".tmpx", ".partial-mine", ".partial-3-folder"} <= set(names(folder))
 
     def test_a_lock_that_is_a_link_is_not_followed(self, tmp_path):
         (tmp_path / "other.txt").write_text("other")
@@ -401,30 +367,14 @@ class TestOwning:
             owning(tmp_path / "run").__enter__()
         assert (tmp_path / "other.txt").read_text() == "other"
 
+    def test_a_thread_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(self, tmp_path):
+        def ask():
+            with owning(tmp_path):
+                pass
 
-def refusal(folder):
-    """What another process is told that asks for `folder`."""
-    code = f"from pathlib import Path; from regmixup.storage import owning\nwith owning(Path({str(folder)!r})): pass"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert found.returncode
-    return found.stderr
-
-
-def test_a_live_process_holds_the_folder_until_it_ends(tmp_path):
-    assert not is_held(tmp_path)
-    with held_by_another_process(tmp_path):
-        assert is_held(tmp_path)
-        with pytest.raises(InUseError), owning(tmp_path):
-            pass
-    with owning(tmp_path):
-        pass
-    assert not is_held(tmp_path)
-
-
-def test_a_process_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(tmp_path):
-    with owning(tmp_path):
-        with owning(tmp_path):
-            pass
-        assert (tmp_path / ".owner").exists()
-        assert "InUseError" in refusal(tmp_path)
-    assert not (tmp_path / ".owner").exists()
+        with owning(tmp_path), ThreadPoolExecutor() as pool:
+            ask()
+            assert (tmp_path / ".owner").exists()
+            with pytest.raises(InUseError):
+                pool.submit(ask).result()
+        assert not (tmp_path / ".owner").exists()

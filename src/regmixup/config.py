@@ -11,9 +11,9 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import math
 import numbers
 import operator
-import sys
 from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
@@ -44,8 +44,7 @@ def check_number(
     compare = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
     limits = zip(compare, (above, least, below, most), strict=True)
     bounds = {sign: bound for sign, bound in limits if bound is not None}
-    # An integer may be larger than any float, and a narrow float of NumPy's would narrow what it is compared with.
-    finite = _is_number(value) and abs(value if isinstance(value, int) else float(value)) <= sys.float_info.max
+    finite = _is_number(value) and math.isfinite(value)
     if not finite or not all(compare[sign](value, bound) for sign, bound in bounds.items()):
         contract = " and".join(f" {sign} {bound:g}" for sign, bound in bounds.items())
         raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
@@ -106,7 +105,8 @@ def encode(config: Any) -> dict[str, Any]:
 
 def _encode(value: Any, name: str, hint: Any, *, whole: bool) -> Any:
     """Encode the value of a field. whole: with fields that have their introductory value, and not their identity."""
-    if dataclasses.is_dataclass(value):
+    families: tuple[Any, ...] = tuple(option for option in _options(hint) if dataclasses.is_dataclass(option))
+    if dataclasses.is_dataclass(value) and isinstance(value, families or object):
         return {"kind": type(value).__name__, **_encode_fields(value, whole=whole)}
     if isinstance(value, tuple):
         inner = get_args(hint)[0] if get_args(hint) else Any
@@ -114,24 +114,16 @@ def _encode(value: Any, name: str, hint: Any, *, whole: bool) -> Any:
     if _is_number(value):
         integer = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
         return int(value) if integer else float(value)
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        contract = "must be a number, a text, a bool, None or a tuple of these to be recorded in a configuration"
-        raise ValueError(f"{name} {contract}, got {value!r}") from error
-    return value
+    if value is None or isinstance(value, str | bool | dict):
+        return value
+    kinds = ["number", "text", "bool", "tuple of these", *(family.__name__ for family in families)]
+    raise ValueError(f"{name} must be a {', '.join(kinds)} or None to be recorded in a configuration, got {value!r}")
 
 
 def _encode_fields(config: Any, *, whole: bool) -> dict[str, Any]:
     hints, encoded = _hints(type(config)), {}
-    if "kind" in hints:
-        raise ValueError(f"a field of {type(config).__name__} must not be named kind, which records the class")
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        families = tuple(option for option in _options(hints[f.name]) if dataclasses.is_dataclass(option))
-        if callable(value) and families and not isinstance(value, families):  # type: ignore[arg-type]
-            names = " or ".join(family.__name__ for family in families)  # type: ignore[union-attr]
-            raise ValueError(f"{f.name} must be a {names} to be recorded in a configuration, got {value!r}")
         if not whole and "introduced" in f.metadata and value == f.metadata["introduced"]:
             continue
         if not whole and "identity" in f.metadata:

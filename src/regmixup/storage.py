@@ -12,9 +12,7 @@ import hashlib
 import io
 import json
 import os
-import re
 import socket
-import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A failure of the file system (a full disk, a folder that cannot be written to) is an OSError that names `path`.
     """
-    _check_replaceable(path)
+    _check_regular(path)
     temporary = path.parent / f"{_PARTIAL}{os.getpid()}-{path.name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +59,7 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _check_replaceable(path: Path) -> None:
+def _check_regular(path: Path) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(f"cannot write {path}: it is there and is not a regular file")
 
@@ -84,7 +82,7 @@ def sync_folder(folder: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise now an OSError if `path` cannot be written later; nothing is left behind."""
-    _check_replaceable(path)
+    _check_regular(path)
     folder = next(place for place in path.absolute().parents if place.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise OSError(f"cannot write {path}: {folder} is not a folder that one may write to")
@@ -103,8 +101,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_table(path: Path, table: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Write a JSON object atomically, with a checksum that `read_table` verifies. indent: None for a compact file."""
     content = json.loads(json.dumps(table))
-    sealed = {**content, _CHECKSUM: _table_checksum(content)}
-    write_text(path, json.dumps(sealed, indent=indent, separators=None if indent else (",", ":")) + "\n")
+    write_text(path, json.dumps({**content, _CHECKSUM: _table_checksum(content)}, indent=indent) + "\n")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -148,11 +145,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _type_name(tensor: Tensor) -> str:
     """Return safetensors' name of a tensor's type: torch.bfloat16 -> BF16."""
-    letters = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "complex": "C", "bool": "BOOL"}
-    parts = re.fullmatch(rf"torch\.({'|'.join(letters)})(\d*)", str(tensor.dtype))
-    if parts is None:
-        raise ValueError(f"tensors must be of {', '.join(letters)} type to be stored, got {tensor.dtype}")
-    return letters[parts[1]] + parts[2]
+    name = str(tensor.dtype).removeprefix("torch.")
+    for word in ("bfloat", "float", "uint", "int", "complex"):
+        name = name.replace(word, word[: 2 if word == "bfloat" else 1])
+    return name.upper()
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -214,24 +210,26 @@ def read_table(path: Path) -> dict[str, Any]:
     return table
 
 
-def csv_text(text: str) -> str:
+def csv_lines(lines: Iterable[Iterable[object]]) -> str:
+    """Return a table as the text of a CSV file. Floats read back bit for bit; None is empty.
+
+    >>> csv_lines([["=cmd()", "dnn", 0.1, None]])
+    "'=cmd(),dnn,0.1,\\n"
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_harmless(value) for value in line] for line in lines)
+    return text.getvalue()
+
+
+def _harmless(value: object) -> object:
     """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
 
     A carriage return, which Python's writer does not quote, would begin a line.
-
-    >>> csv_text("=cmd()"), csv_text("dnn")
-    ("'=cmd()", 'dnn')
     """
-    text = text.replace("\r", "\\r")
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", "\\r")
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "'")) else text
-
-
-def csv_lines(lines: Iterable[Iterable[object]]) -> str:
-    """Return a table as the text of a CSV file. Floats read back bit for bit; None is empty."""
-    text = io.StringIO()
-    safe = ([csv_text(value) if isinstance(value, str) else value for value in line] for line in lines)
-    csv.writer(text, lineterminator="\n").writerows(safe)
-    return text.getvalue()
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -252,9 +250,7 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
             raise ValueError(f"expected the columns {', '.join(names)}")
         for values in reader:
             line = reader.line_num
-            if len(values) != len(names):
-                raise ValueError(f"expected {len(names)} values, got {len(values)}")
-            texts = dict(zip(names, (value.removeprefix("'") for value in values), strict=True))  # of `csv_text`
+            texts = dict(zip(names, (value.removeprefix("'") for value in values), strict=True))  # of `_harmless`
             typed = {name: kind(texts[name]) if texts[name] else None for name, kind in kinds.items()}
             rows.append(Row(**{**texts, **typed}))  # type: ignore[arg-type]
     except (ValueError, csv.Error) as error:
@@ -262,74 +258,58 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
     return rows
 
 
-_held: set[tuple[Path, int, int]] = set()
-"""Locked folders: (folder, process, thread)."""
-
-
 @contextmanager
 def owning(folder: Path) -> Iterator[None]:
     """Lock a folder for this process; another process that tries gets an error. A kill releases the lock.
 
-    Entering also deletes temporary files that a killed owner left behind, here and one folder down.
+    A thread may own a folder twice. Entering deletes temporary files that a killed owner left behind, here and one
+    folder down.
     """
     import filelock
 
     folder.mkdir(parents=True, exist_ok=True)
-    holder = (folder.absolute(), os.getpid(), threading.get_ident())
-    if holder in _held:  # further out
+    lock = filelock.FileLock(folder.absolute() / ".lock", timeout=0, is_singleton=True)
+    if lock.is_locked:
         yield
         return
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    owner = folder / ".owner"
     try:
         lock.acquire()
     except filelock.Timeout:
+        name = owner.read_text(encoding="utf-8", errors="replace") if owner.is_file() else "it left no name"
         raise InUseError(
-            f"{folder} is in use by another process ({_owner_of(folder)}); wait for it to end, or choose another folder"
+            f"{folder} is in use by another process ({name}); wait for it to end, or choose another folder"
         ) from None
-    mine = f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     try:
-        _held.add(holder)
         _remove_leftovers(folder)
-        write_text(folder / ".owner", mine)
+        write_text(owner, f"pid {os.getpid()} on {socket.gethostname()} since {since}")
         yield
     finally:
-        _held.discard(holder)
-        (folder / ".owner").unlink(missing_ok=True)
+        owner.unlink(missing_ok=True)
         lock.release()
-
-
-def _owner_of(folder: Path) -> str:
-    """Return the description that the owner of a folder left there."""
-    with suppress(OSError):  # the owner may leave at this moment
-        return (folder / ".owner").read_text(encoding="utf-8", errors="replace")
-    return "it left no name"
 
 
 def _remove_leftovers(folder: Path) -> None:
     """Delete our unfinished files from a folder and its subfolders, and nothing else; links are not followed."""
-    pattern = f"{_PARTIAL}[0-9]*-*"
-    for path in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
-        if path.is_file() and not path.is_symlink() and (path.parent == folder or not path.parent.is_symlink()):
-            path.unlink(missing_ok=True)
-
-
-def is_owned(folder: Path) -> bool:
-    """Return whether a process claims the folder; the claim of a killed one stays until the next owner comes."""
-    return (folder / ".owner").exists()
+    inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    for place in (folder, *inside):
+        for path in place.glob(f"{_PARTIAL}[0-9]*-*"):
+            if path.is_file():
+                path.unlink(missing_ok=True)
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a live process holds a folder; `.owner` alone may outlive its process.
+    """Return whether a live process holds a folder.
 
-    A folder without that file is not touched: trying its lock could get in the way of a process that begins.
+    A folder without an owner's name is not touched: trying its lock could get in the way of a process that begins.
     """
-    if not is_owned(folder):
-        return False
     import filelock
 
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
-    with suppress(OSError):  # also a folder that one may only read: the claim stands, as it cannot be tried
-        lock.acquire()
-        lock.release()
+    if not (folder / ".owner").exists():
         return False
-    return True
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            return False
+    except OSError:  # also where one may only read: the owner cannot be shown to be gone
+        return True

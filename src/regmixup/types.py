@@ -116,25 +116,18 @@ class Predictions:
                 object.__setattr__(self, name, as_tensor(name, getattr(self, name)))
         if self.logits.ndim != 2 or not self.logits.is_floating_point():
             raise ValueError(f"logits must be a floating-point (N, K) tensor, got {_describe(self.logits)}")
-        if self.labels.ndim != 1 or not is_whole(self.labels):
+        if not is_whole(self.labels):
             raise ValueError(f"labels must be an integer (N,) tensor, got {_describe(self.labels)}")
         object.__setattr__(self, "labels", self.labels.long())
-        rows, classes = self.logits.shape
-        shapes = {
-            "labels": (rows,),
-            "features": (rows, None),
-            "probs": (rows, classes),
-            "logit_variance": (rows, classes),
-            "member_logits": (None, rows, classes),
-        }
-        for name, shape in shapes.items():
+        sizes = dict(zip("NK", self.logits.shape, strict=True))
+        for name, letters in _SHAPES.items():
             tensor = getattr(self, name)
             if tensor is None:
                 continue
-            sizes = zip(tensor.shape, shape, strict=False)
-            if tensor.ndim != len(shape) or any(expected not in (None, size) for size, expected in sizes):
-                contract = f"{rows} rows and {classes} classes" if shape[-1] == classes else f"{rows} rows"
-                raise ValueError(f"{name} must have {contract} like logits, got {_describe(tensor)}")
+            expected = tuple(sizes.get(letter, size) for letter, size in zip(letters, tensor.shape, strict=False))
+            if tensor.shape != expected or len(letters) != tensor.ndim:
+                shape = f"({', '.join(letters)})"
+                raise ValueError(f"{name} must be {shape} with {sizes} of the logits, got {_describe(tensor)}")
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -155,6 +148,8 @@ class Predictions:
         return self.info.get("logits") == LOG_OF_PROBS
 
 
+_SHAPES = {"labels": "N", "features": "ND", "probs": "NK", "logit_variance": "NK", "member_logits": "MNK"}
+"""The sizes of tensors by letter: N images and K classes, as many as in the logits."""
 LOG_OF_PROBS = "log of probs"
 """The value of `info["logits"]` where only a model's probabilities were known."""
 
@@ -196,9 +191,8 @@ def not_finite(table: Tensor) -> str:
     if table.numel() == 0 or bool(torch.stack(table.aminmax()).isfinite().all()):
         return ""
     rows = (~table.isfinite().flatten(1).all(dim=1)).nonzero()
-    return (
-        f"NaN or infinite values in {len(rows)} of {len(table)} rows, the first is row {int(rows[0])} (counted from 0)"
-    )
+    first = f"the first is row {int(rows[0])} (counted from 0)"
+    return f"NaN or infinite values in {len(rows)} of {len(table)} rows, {first}"
 
 
 def look_like_probabilities(table: Tensor, *, percent: bool = False) -> bool:

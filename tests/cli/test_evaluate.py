@@ -44,7 +44,7 @@ def test_evaluate_says_how_a_file_was_read(capsys, tmp_path):
     assert run("evaluate", *words) == 0
     told = [line.removeprefix(str(tmp_path)) for line in capsys.readouterr().err.splitlines()]
     assert told == [
-        "/mine.csv: labels are in column 4; left out: 'id'; labels are names of classes",
+        "/mine.csv: left out: 'id'; labels are names of classes",
         "/svhn.npz: probs alone: no score that needs the scale of logits, such as dempster_shafer",
     ]
 

@@ -11,7 +11,7 @@ from torchvision.models import GoogLeNetOutputs
 
 import regmixup as rm
 from regmixup.evaluation import evaluate as evaluation
-from regmixup.predictions.forward import predict_images as predict
+from regmixup.predictions.forward import predict_batches
 
 
 def model():
@@ -41,7 +41,7 @@ def test_a_module_and_its_loaders_give_the_rows_of_its_predictions():
     assert net.training
 
     def said(name, seed):
-        return predict(net, *images(seed), dataset=name)
+        return predict_batches(net, [images(seed)], dataset=name)
 
     expected = rm.evaluate(
         said("test", 0),
@@ -156,7 +156,11 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
         (model(), {"test": loader(0), "ood": {"far": [{"image": 1}]}}, r"batches of far must be images or \(images, l"),
         (nn.Sequential(model(), nn.Softmax(dim=1)), {"test": loader(0)}, "the logits of test look like probabilities"),
         (TwoAnswers(), {"test": loader(0)}, "the model must return logits .N, K., N = .* got tuple of .*nn.Module"),
-        (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),
+        (
+            predict_batches(model(), [images(0)]),
+            {"test": loader(0)},
+            "loaders must be left out where predictions are given",
+        ),
     ],
 )
 def test_wrong_arguments_are_explained(subject, loaders, message):
@@ -165,7 +169,7 @@ def test_wrong_arguments_are_explained(subject, loaders, message):
 
 
 def test_the_sets_of_a_module_come_from_its_loaders_alone():
-    validation = predict(model(), *images(1), dataset="validation")
+    validation = predict_batches(model(), [images(1)], dataset="validation")
     with pytest.raises(ValueError, match="must be left out where a module is given: pass their loaders"):
         rm.evaluate(model(), {"test": loader(0)}, validation=validation)
 

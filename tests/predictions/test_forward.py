@@ -1,4 +1,4 @@
-"""What any module says about images: logits, features and the head, in evaluation mode."""
+"""What any module says about images: logits, features and the head, class moments and variances, in evaluation mode."""
 
 from dataclasses import replace
 
@@ -7,8 +7,12 @@ import torch
 from torch import nn
 
 from regmixup import networks
-from regmixup.predictions.forward import predict_batches
-from regmixup.predictions.forward import predict_images as predict
+from regmixup.metrics.fisher import ClassMoments, fisher_criterion
+from regmixup.predictions.forward import HasVariance, predict_batches
+from regmixup.predictions.store import join, load, save
+
+IMAGES = torch.randint(256, (20, 1, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+LABELS = torch.arange(20) % 3
 
 
 def small():
@@ -16,139 +20,187 @@ def small():
     return networks.build("small", num_classes=3, in_channels=1, normalize=((0.3,), (0.4,)), dropout=0.5)
 
 
-def images(count=20):
-    return torch.randint(256, (count, 1, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
-
-
-def labels(count=20):
-    return torch.arange(count) % 3
+def predict(model, images=IMAGES, labels=LABELS, batch_size=1000, **options):
+    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
+    return predict_batches(model, batches, **options)
 
 
 class TestPredict:
     def test_it_says_what_the_model_says_in_evaluation_mode(self):
         model = small().train()
-        found = predict(model, images(), labels(), dataset="toy", info={"a": "b"})
         state = {name: value.clone() for name, value in model.state_dict().items()}
-        with torch.no_grad():
-            torch.testing.assert_close(found.logits, model.eval()(images()), rtol=0, atol=1e-6)
+        predictions = predict(model, dataset="toy")
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-        assert torch.equal(found.labels, labels())
-        assert (found.dataset, found.info) == ("toy", {"a": "b"})
+        with torch.no_grad():
+            torch.testing.assert_close(predictions.logits, model.eval()(IMAGES), rtol=0, atol=1e-6)
+        assert torch.equal(predictions.labels, LABELS)
+        assert predictions.dataset == "toy"
 
     @pytest.mark.parametrize("training", [True, False])
-    def test_the_mode_is_restored(self, training):
+    def test_the_mode_of_every_part_is_restored(self, training):
         model = small().train(training)
-        predict(model, images(), labels())
-        assert all(module.training == training for module in model.modules())
-
-    def test_a_part_frozen_in_evaluation_mode_stays_frozen(self):
-        model = small().train()
         frozen = next(module for module in model.modules() if isinstance(module, nn.BatchNorm2d)).eval()
-        predict(model, images(), labels())
-        assert model.training
-        assert not frozen.training
+        predict(model)
+        assert all(module.training == (training and module is not frozen) for module in model.modules())
 
     def test_features_and_the_linear_head_explain_the_logits(self):
-        found = predict(small(), images(), labels())
-        assert found.features.shape == (20, 64)
-        explained = found.features @ found.head_weight.T + found.head_bias
-        torch.testing.assert_close(explained, found.logits, rtol=0, atol=1e-5)
-        assert found.logits.std() > 0
+        predictions = predict(small())
+        assert predictions.features.shape == (20, 64)
+        explained = predictions.features @ predictions.head_weight.T + predictions.head_bias
+        torch.testing.assert_close(explained, predictions.logits, rtol=0, atol=1e-5)
 
-    def test_a_head_without_bias(self):
+    @pytest.mark.parametrize("head", [nn.Linear(64, 3, bias=False), nn.Sequential(nn.Linear(64, 3), nn.Tanh())])
+    def test_what_a_head_lacks_is_not_stored(self, head):
         model = small()
-        model.head = nn.Linear(64, 3, bias=False)
-        found = predict(model, images(), labels())
-        assert found.head_weight is not None
-        assert found.head_bias is None
-
-    def test_a_head_that_is_not_linear_has_no_weights_to_store(self):
-        model = small()
-        model.head = nn.Sequential(nn.Linear(64, 3), nn.Tanh())
-        found = predict(model, images(), labels())
-        assert found.features is not None
-        assert found.head_weight is None
-        assert found.head_bias is None
+        model.head = head
+        predictions = predict(model)
+        assert predictions.features is not None
+        assert (predictions.head_weight is not None) == isinstance(head, nn.Linear)
+        assert predictions.head_bias is None
 
     def test_predictions_do_not_change_when_training_goes_on(self):
         model = small()
-        found = predict(model, images(), labels())
-        before = replace(found, head_weight=found.head_weight.clone(), head_bias=found.head_bias.clone())
+        predictions = predict(model)
+        before = predictions.head_weight.clone(), predictions.head_bias.clone()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(1)
-        assert torch.equal(found.head_weight, before.head_weight)
-        assert torch.equal(found.head_bias, before.head_bias)
+        assert torch.equal(predictions.head_weight, before[0])
+        assert torch.equal(predictions.head_bias, before[1])
 
     def test_a_plain_module_gets_uint8_images_as_objectives_give_them(self):
         """Objectives divide uint8 pixels by 255 before the model sees them; prediction must do the same."""
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-        found = predict(model, images(), labels())
+        predictions = predict(model)
         with torch.no_grad():
-            assert torch.equal(found.logits, model(images().float() / 255))
-        assert found.features is None
-        assert found.head_weight is None
+            assert torch.equal(predictions.logits, model(IMAGES.float() / 255))
+        assert predictions.features is None
+        assert predictions.head_weight is None
 
-    def test_a_model_whose_forward_does_more_than_its_head_is_believed(self):
-        class Scaled(nn.Module):
-            """Has `features` and `head`, as several torchvision models do, and another step in between."""
-
-            def __init__(self):
-                super().__init__()
-                self.body, self.head = nn.Linear(64, 4), nn.Linear(4, 3)
-
-            def features(self, x):
-                return self.body(x.flatten(1))
-
-            def forward(self, x):
-                return self.head(self.features(x).relu())
-
-        torch.manual_seed(0)
-        model = Scaled()
-        pixels = images().float() / 255
-        with torch.no_grad():
-            torch.testing.assert_close(predict(model, pixels, labels()).logits, model(pixels))
-
-    @pytest.mark.parametrize("batch_size", [1, 7])
-    def test_the_batch_size_does_not_matter(self, batch_size):
-        whole, parts = predict(small(), images(), labels()), predict(small(), images(), labels(), batch_size=batch_size)
+    def test_the_batch_size_does_not_matter(self):
+        whole, parts = predict(small()), predict(small(), batch_size=7)
         torch.testing.assert_close(parts.logits, whole.logits, rtol=0, atol=1e-5)
         torch.testing.assert_close(parts.features, whole.features, rtol=0, atol=1e-5)
 
     def test_results_are_float32_without_history(self):
-        model = small().double()
-        found = predict(model, images(), labels())
+        predictions = predict(small().double())
         for name in ("logits", "features", "head_weight", "head_bias"):
-            tensor = getattr(found, name)
+            tensor = getattr(predictions, name)
             assert tensor.dtype == torch.float32, name
             assert not tensor.requires_grad, name
-
-    def test_as_many_labels_as_images_are_needed(self):
-        with pytest.raises(ValueError, match=r"images and labels must be .*, got \(20, 1, 8, 8\), \(19,\)"):
-            predict(small(), images(), labels(19))
 
 
 class TestBatches:
     def test_more_behind_the_labels_and_labels_in_a_column_are_taken(self):
-        batches = [[images(), labels()[:, None], ["name"] * 20]]
-        assert torch.equal(predict_batches(small(), batches).labels, labels())
+        batches = [[IMAGES, LABELS[:, None], ["name"] * 20]]
+        assert torch.equal(predict_batches(small(), batches).labels, LABELS)
 
     def test_without_labels_they_are_unknown(self):
-        for batches in ([images()], [(images(), labels())]):
+        for batches in ([IMAGES], [(IMAGES, LABELS)]):
             assert predict_batches(small(), batches, labelled=False).labels.tolist() == [-1] * 20
 
     @pytest.mark.parametrize(
         ("batches", "message"),
         [
             ([], "batches of toy must hold at least one"),
-            ([images()], r"pairs of tensors .*, got one tensor of shape \(20, 1, 8, 8\)"),
+            ([IMAGES], r"pairs of tensors .*, got one tensor of shape \(20, 1, 8, 8\)"),
             ([{"image": 1}], r"got dict .'image': 1"),
-            ([("a", "b")], "got tuple .'a', 'b'"),
-            ([3], "got int"),
-            ([(images(), labels().float())], "torch.float32; labels are integers"),
-            ([(images()[0], torch.tensor(1))], r"must be wrapped in torch.utils.data.DataLoader"),
+            ([(IMAGES, LABELS[:19])], r"of shapes \(20, 1, 8, 8\) and \(19,\)"),
+            ([(IMAGES, LABELS.float())], "torch.float32; labels are integers"),
+            ([(IMAGES[0], torch.tensor(1))], r"must be wrapped in torch.utils.data.DataLoader"),
         ],
     )
     def test_what_is_no_pair_is_refused(self, batches, message):
         with pytest.raises(ValueError, match=message):
             predict_batches(small(), batches, dataset="toy")
+
+
+class TestMoments:
+    """Class moments are kept where features are not, and say the same about the Fisher criterion."""
+
+    def test_moments_of_batches_are_those_of_the_features(self):
+        predictions = predict(small(), batch_size=8, moments=True)
+        expected, stored = ClassMoments.of(predictions.features, LABELS, 3), ClassMoments.stored(predictions)
+        assert stored.count.tolist() == expected.count.tolist()
+        torch.testing.assert_close(stored.mean, expected.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(stored.scatter, expected.scatter, rtol=1e-9, atol=1e-9)
+
+    def test_they_stand_in_for_features_in_a_file_and_in_parts(self, tmp_path):
+        rows = (slice(9), slice(9, 20))
+        parts = [predict(small(), IMAGES[part], LABELS[part], features=False, moments=True) for part in rows]
+        save(join(parts), tmp_path / "p.safetensors")
+        stored = load(tmp_path / "p.safetensors")
+        assert stored.features is None
+        assert stored.class_scatter.dtype == torch.float64
+        expected = fisher_criterion(predict(small()).features, LABELS)
+        assert ClassMoments.stored(stored).criterion() == pytest.approx(expected, rel=1e-5)
+
+    def test_samples_of_unknown_class_are_left_out(self):
+        labels = LABELS.where(LABELS != 2, torch.tensor(-1))
+        predictions = predict(small(), labels=labels, features=False, moments=True)
+        assert predictions.class_count.tolist() == [7, 7, 0]
+        known = labels >= 0
+        expected = predict(small(), IMAGES[known], labels[known], features=False, moments=True)
+        torch.testing.assert_close(predictions.class_scatter, expected.class_scatter, rtol=1e-6, atol=1e-6)
+
+    def test_moments_that_do_not_belong_together_are_refused(self):
+        predictions = predict(small(), features=False, moments=True)
+        with pytest.raises(ValueError, match="class_scatter must hold"):
+            ClassMoments.stored(replace(predictions, class_scatter=predictions.class_scatter[:-1]))
+
+
+class UncertainHead(nn.Linear):
+    """Variance of a logit: the squared length of the features, times 1, 2, 3 for the classes where they differ."""
+
+    def __init__(self, shape):
+        super().__init__(4, 3)
+        self.shape = shape
+
+    def variance(self, features):
+        shared = features.square().sum(dim=1)
+        return {"(N,)": shared, "(N, 1)": shared[:, None], "(N, K)": shared[:, None] * torch.arange(1, 4)}[self.shape]
+
+
+class Network(nn.Module):
+    """Has `features` and `head`, as several torchvision models do, and another step in between."""
+
+    def __init__(self, head):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Linear(64, 4), head
+
+    def features(self, x):
+        return self.body(x.flatten(1))
+
+    def forward(self, x):
+        return self.head(self.features(x).relu())
+
+
+class TestVariance:
+    """Heads that know the variance of their logits: it is stored beside them."""
+
+    @pytest.mark.parametrize(("shape", "features"), [("(N,)", True), ("(N, 1)", False), ("(N, K)", True)])
+    def test_the_variance_is_stored_for_every_class(self, shape, features):
+        model = Network(UncertainHead(shape))
+        predictions = predict(model, batch_size=8, features=features)
+        with torch.no_grad():
+            reached = model.features(IMAGES.float() / 255).relu()
+            torch.testing.assert_close(predictions.logits, model(IMAGES.float() / 255))
+        expected = reached.square().sum(dim=1)[:, None] * (torch.arange(1, 4) if shape == "(N, K)" else torch.ones(3))
+        torch.testing.assert_close(predictions.logit_variance, expected)
+        assert predictions.logit_variance.is_contiguous()
+        assert (predictions.features is not None) == (predictions.head_weight is not None) == features
+        assert not model.head._forward_pre_hooks
+
+    def test_other_heads_have_none(self):
+        linear = nn.Linear(4, 3)
+        assert not isinstance(linear, HasVariance)
+        assert predict(Network(linear)).logit_variance is None
+
+    def test_parts_of_a_dataset_are_joined_with_their_variance(self):
+        model = Network(UncertainHead("(N, 1)"))
+        whole = predict(model)
+        joined = join([predict(model, IMAGES[part], LABELS[part]) for part in (slice(3), slice(3, 20))])
+        for name in ("logits", "labels", "features", "logit_variance"):
+            torch.testing.assert_close(getattr(joined, name), getattr(whole, name))
+        assert joined.probs is None

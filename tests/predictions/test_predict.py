@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
 import regmixup as rm
+from regmixup.data.images import ImageSet
 from regmixup.predictions import load, save
 
 
@@ -38,8 +40,6 @@ def test_a_file_of_another_run_or_set_is_not_taken_whatever_its_name(run, record
 
 
 def test_two_folders_whose_names_are_written_alike_have_predictions_of_their_own(run, tmp_path):
-    from PIL import Image
-
     sets = []
     for folder, grey in (("a/b", 0), ("a__b", 255)):
         (tmp_path / folder / "0").mkdir(parents=True)
@@ -51,8 +51,6 @@ def test_two_folders_whose_names_are_written_alike_have_predictions_of_their_own
 
 
 def test_what_a_user_registers_is_predicted_again_when_it_changes(run, forget):
-    from regmixup.data.images import ImageSet
-
     images = rm.data.load("digits/test").images[:20]
     for pixels in (images, images, images.flip(3)):
         rm.data.register("mine/test", lambda: ImageSet(pixels, torch.arange(20) % 2, ("0", "1"), "any"), side=8)  # noqa: B023
@@ -77,18 +75,10 @@ def test_features_are_added_where_they_are_asked_for(run):
     assert run.predict("digits-c/contrast/1", features=True).features is not None
 
 
-@pytest.mark.parametrize(
-    ("refreshed", "how"),
-    [
-        ({}, "without augmentation, in batches of at most"),
-        ({"augmented": True}, "with the augmentation of training, in batches of"),
-        ({"mixed": True}, "with the augmentation and mixing of training, in batches of"),
-    ],
-)
-def test_refreshed_predictions_say_so_and_lie_beside_the_others(run, refreshed, how):
-    other = run.refreshed(**refreshed)
-    predictions = other.predict("digits/test")
-    assert predictions.info["batch_norm"].startswith(f"refreshed on digits/train {how}")
+@pytest.mark.parametrize("kind", ["refreshed", "refreshed-augmented", "refreshed-mixed"])
+def test_refreshed_predictions_say_so_and_lie_beside_the_others(run, kind):
+    other = replace(run, batch_norm=kind)
+    assert other.predict("digits/test").info["batch_norm"] == f"{kind} on digits/train"
     assert other.predictions_path("digits/test") != run.predictions_path("digits/test")
     assert "batch_norm" not in run.predict("digits/test").info
 
@@ -106,8 +96,6 @@ def test_an_ensemble_is_the_mean_of_its_members(tmp_path):
 
 
 def test_images_of_another_size_are_refused(run, forget):
-    from regmixup.data.images import ImageSet
-
     pixels = torch.zeros(4, 1, 9, 9, dtype=torch.uint8)
     rm.data.register("large/test", lambda: ImageSet(pixels, torch.zeros(4).long(), ("0",), "any"), side=9)
     with pytest.raises(ValueError, match="large/test has images of 1x9x9, the run was trained on images of 1x8x8"):

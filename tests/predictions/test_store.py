@@ -105,13 +105,6 @@ class TestForeignFormats:
         assert same(load(tmp_path / "p.npz").labels, LABELS)
 
 
-def write_safetensors(path, **tensors):
-    """A file as another program might write it: no checks."""
-    from safetensors.numpy import save_file
-
-    save_file(tensors, path)
-
-
 class TestRefusals:
     """Every refusal is a ValueError that names the file."""
 
@@ -160,35 +153,10 @@ class TestRefusals:
         assert not escaped
         assert refused > count / 8
 
-    def test_a_missing_file(self, tmp_path):
+    def test_a_file_that_is_missing_a_folder_or_of_an_unknown_format(self, tmp_path):
         self.refused(tmp_path / "nowhere.safetensors", "cannot read predictions from")
-
-    def test_a_folder(self, tmp_path):
-        for name in ("p.safetensors", "erm-photos-s0"):
-            (tmp_path / name).mkdir()
-            self.refused(tmp_path / name, "cannot read predictions from .*: name a file; those of a run folder")
-
-    def test_an_unknown_format(self, tmp_path):
+        self.refused(tmp_path, "cannot read predictions from .*: name a file; those of a run folder")
         self.refused(tmp_path / "p.npzz", "unknown predictions format .* did you mean '.npz'")
-        self.refused(
-            tmp_path / "p.pkl",
-            "unknown predictions format .* '.pkl'.* Available: .csv, .npy, .npz, .pt, .pth, .safetensors, .tsv",
-        )
-
-    def test_an_unknown_key(self, tmp_path):
-        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), label=LABELS.numpy())
-        self.refused(tmp_path / "p.npz", "unknown key in .* 'label': did you mean 'labels'")
-
-    def test_no_logits(self, tmp_path):
-        np.savez(tmp_path / "p.npz", labels=LABELS.numpy())
-        self.refused(tmp_path / "p.npz", "must hold logits or probs, found labels")
-
-    @pytest.mark.parametrize("bad", [np.nan, -np.inf])
-    def test_logits_that_are_not_finite(self, tmp_path, bad):
-        logits = LOGITS.numpy().copy()
-        logits[3, 1] = bad
-        write_safetensors(tmp_path / "p.safetensors", logits=logits, labels=LABELS.numpy())
-        self.refused(tmp_path / "p.safetensors", "logits must be finite, found .* in 1 of 6 rows, the first is row 3")
 
     @pytest.mark.parametrize("bad", [0.5, np.nan, 1e30])
     def test_labels_that_are_no_integers(self, tmp_path, bad):
@@ -198,45 +166,27 @@ class TestRefusals:
         self.refused(tmp_path / "p.npz", re.escape(f"labels must be integers, got {bad} in row 2 (counted from 0)"))
 
     @pytest.mark.parametrize(
-        ("labels", "got"),
+        ("arrays", "message"),
         [
-            (np.eye(3)[LABELS], r"torch.float64 of shape \(6, 3\)"),
-            (LABELS.numpy() > 0, r"torch.bool of shape \(6,\)"),
+            ({"labels": LABELS}, r"must hold logits or probs of shape .*, got labels \(6,\)"),
+            ({"logits": LOGITS, "label": LABELS}, "unknown key in .* 'label': did you mean 'labels'"),
+            ({"logits": LOGITS, "labels": np.eye(3)[LABELS]}, r"labels must be .* got torch.float64 of shape \(6, 3\)"),
+            ({"logits": LOGITS, "labels": LABELS > 0}, r"labels must be .*, got torch.bool of shape \(6,\)"),
+            ({"logits": LOGITS, "labels": LABELS - 2}, r"labels must lie in \[0, 3\) \(-1: unknown\), got -2 to 0"),
+            ({"logits": LOGITS, "probs": LOGITS.sigmoid()}, "probs must be >= 0 and sum to 1 in every row, got values"),
+            ({"logits": np.zeros((2, 3), dtype=int)}, "logits must be a floating-point .* got torch.int64"),
+            ({"logits": np.float64(3)}, r"must hold logits or probs of shape .*, got logits \(\)"),
+            ({"probs": np.zeros((0, 3))}, r"must hold logits or probs of shape .*, got probs \(0, 3\)"),
+            ({"logits": LOGITS, "labels": ["cat"] * 6}, r"labels must be numbers, or among .* \(none\), got 'cat'"),
+            (
+                {"logits": LOGITS, "features": ["cat"] * 6},
+                "features must be a tensor or an array of numbers, got array",
+            ),
         ],
-        ids=["one-hot", "truth values"],
     )
-    def test_labels_of_another_kind_are_reported_as_the_file_has_them(self, tmp_path, labels, got):
-        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=labels)
-        self.refused(tmp_path / "p.npz", rf"labels must be an integer \(N,\) tensor, got {got}")
-
-    def test_probs_beside_logits_that_do_not_sum_to_one(self, tmp_path):
-        """Sigmoids lie in [0, 1], and were measured without a word."""
-        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), probs=LOGITS.sigmoid().numpy())
-        self.refused(
-            tmp_path / "p.npz", r"probs must be >= 0 and sum to 1 in every row, got values from .* and sums from "
-        )
-
-    def test_logits_that_are_integers_or_not_a_table(self, tmp_path):
-        np.save(tmp_path / "p.npy", np.zeros((2, 3), dtype=np.int64))
-        self.refused(tmp_path / "p.npy", "logits must be a floating-point .* got torch.int64")
-        np.save(tmp_path / "q.npy", np.float64(3.0))
-        self.refused(tmp_path / "q.npy", "logits")
-        np.save(tmp_path / "r.npy", np.zeros((0, 3)))
-        self.refused(tmp_path / "r.npy", r"is empty: logits have shape \(0, 3\)")
-
-    def test_text_among_the_arrays(self, tmp_path):
-        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), dataset=np.array("cifar10"))
-        self.refused(tmp_path / "p.npz", "unknown key in .* 'dataset'")
-        for name in ("labels", "features"):
-            np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), **{name: np.array(["cat"] * 6)})
-            self.refused(tmp_path / "p.npz", f"{name} must be a tensor or an array of numbers, got array")
-        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=np.array(["cat"] * 6, dtype=object))
-        self.refused(tmp_path / "p.npz", "Object arrays cannot be loaded")
-
-    def test_one_array_under_the_name_of_an_archive(self, tmp_path):
-        np.save(tmp_path / "p.npy", LOGITS.numpy())
-        (tmp_path / "p.npy").rename(tmp_path / "p.npz")
-        self.refused(tmp_path / "p.npz", "cannot read predictions from")
+    def test_arrays_that_are_no_predictions(self, tmp_path, arrays, message):
+        np.savez(tmp_path / "p.npz", **arrays)
+        self.refused(tmp_path / "p.npz", message)
 
 
 class Payload:
@@ -256,7 +206,7 @@ class TestHostileFiles:
         return np.array([Payload(tmp_path / "executed")], dtype=object)
 
     def refused(self, tmp_path, path):
-        with pytest.raises(ValueError, match="cannot read predictions from"):
+        with pytest.raises(ValueError, match=f"cannot read predictions from {path}"):
             load(path)
         assert not (tmp_path / "executed").exists()
 
@@ -268,10 +218,7 @@ class TestHostileFiles:
     def test_an_object_array(self, tmp_path):
         np.save(tmp_path / "p.npy", self.payload(tmp_path), allow_pickle=True)
         self.refused(tmp_path, tmp_path / "p.npy")
-
-    def test_an_object_array_in_an_archive(self, tmp_path):
-        arrays = {"logits": LOGITS.numpy(), "anything": self.payload(tmp_path)}
-        np.savez(tmp_path / "p.npz", allow_pickle=True, **arrays)
+        np.savez(tmp_path / "p.npz", allow_pickle=True, logits=LOGITS.numpy(), anything=self.payload(tmp_path))
         self.refused(tmp_path, tmp_path / "p.npz")
 
     @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".pt"])
@@ -279,19 +226,15 @@ class TestHostileFiles:
         (tmp_path / f"p{suffix}").write_bytes(pickle.dumps(Payload(tmp_path / "executed")))
         self.refused(tmp_path, tmp_path / f"p{suffix}")
 
-    @pytest.mark.parametrize(("suffix", "zipped"), [(".npz", True), (".pt", False), (".pt", True)])
-    def test_a_torch_checkpoint(self, tmp_path, suffix, zipped):
-        path = tmp_path / f"p{suffix}"
-        torch.save({"logits": Payload(tmp_path / "executed")}, path, _use_new_zipfile_serialization=zipped)
-        with pytest.raises(ValueError, match=str(path)):
-            load(path)
-        assert not (tmp_path / "executed").exists()
+    @pytest.mark.parametrize("zipped", [True, False])
+    def test_a_torch_checkpoint(self, tmp_path, zipped):
+        content = {"logits": Payload(tmp_path / "executed")}
+        torch.save(content, tmp_path / "p.pt", _use_new_zipfile_serialization=zipped)
+        self.refused(tmp_path, tmp_path / "p.pt")
 
-    def test_a_header_that_claims_more_than_the_file_holds(self, tmp_path):
-        header = json.dumps(
-            {"logits": {"dtype": "F32", "shape": [10**9, 10], "data_offsets": [0, 4 * 10**10]}}
-        ).encode()
-        (tmp_path / "p.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    @pytest.mark.parametrize("length", [None, 2**62])
+    def test_a_header_that_claims_more_than_the_file_holds(self, tmp_path, length):
+        claim = {"logits": {"dtype": "F32", "shape": [10**9, 10], "data_offsets": [0, 4 * 10**10]}}
+        header = json.dumps(claim).encode()
+        (tmp_path / "p.safetensors").write_bytes((length or len(header)).to_bytes(8, "little") + header)
         self.refused(tmp_path, tmp_path / "p.safetensors")
-        (tmp_path / "q.safetensors").write_bytes((2**62).to_bytes(8, "little") + header)
-        self.refused(tmp_path, tmp_path / "q.safetensors")

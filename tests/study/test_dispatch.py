@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from regmixup.run_folder import write_history
+from regmixup.storage import owning
 from regmixup.study import dispatch as module
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
@@ -174,8 +175,8 @@ def test_a_display_is_told_what_the_run_folders_say(tmp_path):
         def wait(self, seconds):
             self.looks += 1
             if self.looks == 1:
-                started.run.folder.mkdir()
-                (started.run.folder / ".owner").touch()
+                self.holding = owning(started.run.folder)
+                self.holding.__enter__()
                 write_history(started.run.folder, [{"epoch": 1, "loss": 0.25}])
                 return []
             return super().wait(seconds)

@@ -9,7 +9,7 @@ import csv
 import hashlib
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -42,8 +42,7 @@ def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
         ".safetensors": lambda: Contents(*load_tensors(path)),
         ".npz": lambda: Contents(_read_npz(path)),
         ".npy": lambda: Contents({"logits": _map_npy(path)}),
-        ".pt": lambda: _read_torch(path),
-        ".pth": lambda: _read_torch(path),
+        ".pt": lambda: Contents(_read_torch(path)),
         ".csv": lambda: _read_table(path, columns),
         ".tsv": lambda: _read_table(path, columns),
     }
@@ -57,14 +56,11 @@ def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
 
 
 def read_labels(path: Path) -> Any:
-    """Read labels alone: an array in .npy, or one per line of a text file, under the name "label" or none."""
+    """Read labels alone, an array in an .npy file."""
     try:
-        if path.suffix == ".npy":
-            return _map_npy(path)
-        lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        return np.array(lines[1:] if lines and lines[0].lower() in _LABELS else lines)
+        return _map_npy(path)
     except Exception as error:  # whatever damaged bytes lead a reader to
-        raise ValueError(f"cannot read labels from {path}: {error}") from error
+        raise ValueError(f"cannot read labels from {path}, which must be an .npy file: {error}") from error
 
 
 def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]:
@@ -75,36 +71,41 @@ def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]
     >>> number_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     (array([1, 0]), 'labels are names of classes')
     """
-    array = np.asarray(labels.tolist() if isinstance(labels, Tensor) else labels)
-    if array.dtype.kind == "U" and all(_is_number(label) for label in array.ravel()):
-        array = array.astype(float)
-    if array.ndim != 1 or array.dtype.kind not in ("iuf" if classes is None else "iufU"):
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iufU":
         return labels, ""  # which `Predictions` describes in its error
-    if array.dtype.kind == "f":
-        whole = (array == array.round()) & (abs(array) < 2**53)
-        if not whole.all():
-            row = int(whole.argmin())
-            raise ValueError(f"labels must be integers, got {array[row]} in row {row} (counted from 0)")
-        array = array.astype(np.int64)
-    classes = [] if classes is None else list(classes)
-    places = {str(name): place for place, name in enumerate(classes)}
-    if len(places) < len(classes):
-        raise ValueError(f"classes must have names of their own, got {', '.join(map(str, classes))[:80]}")
+    array = _whole(array)
+    places = {str(name): place for place, name in enumerate([] if classes is None else classes)}
     texts = [str(label) for label in array.tolist()]
-    strange = sorted(set(texts) - set(places))
-    if array.dtype.kind in "iu" and (strange or list(places) == [str(place) for place in range(len(places))]):
+    strange = next((text for text in texts if text not in places), "")
+    if array.dtype.kind in "iu" and (strange or all(name == str(place) for name, place in places.items())):
         return array, ""
     if strange:
-        raise ValueError(f"labels must be among the classes {', '.join(places)[:80]}, got {strange[0][:80]!r}")
+        contract = "labels must be numbers, or among the classes that the file names"
+        raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[:80]!r}")
     return np.array([places[text] for text in texts]), "labels are names of classes"
+
+
+def _whole(labels: np.ndarray) -> np.ndarray:
+    """Return labels that are numbers, of any type or written as text, as integers; names as they are."""
+    if labels.dtype.kind == "U":
+        try:
+            labels = labels.astype(float)
+        except ValueError:
+            return labels
+    if labels.dtype.kind == "f":
+        whole = (labels == labels.round()) & (abs(labels) < 2**53)
+        if not whole.all():
+            row = int(whole.argmin())
+            raise ValueError(f"labels must be integers, got {labels[row]} in row {row} (counted from 0)")
+        labels = labels.astype(np.int64)
+    return labels
 
 
 def digest_of_ids(ids: Any) -> str:
     """Return the digest of an array of identifiers: it tells whether two files are in one order."""
-    digest = hashlib.sha256()
-    for identifier in np.asarray(ids).ravel():
-        digest.update(str(identifier).strip().encode() + b"\n")
-    return digest.hexdigest()
+    lines = [str(identifier).strip() for identifier in np.asarray(ids).ravel()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _map_npy(path: Path) -> np.ndarray:
@@ -126,25 +127,18 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _read_torch(path: Path) -> Contents:
+def _read_torch(path: Path) -> dict[str, Any]:
     loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    match loaded:
-        case Tensor():
-            contents = Contents({"logits": loaded}, notes=["one tensor: logits"])
-        case [Tensor() as logits, Tensor() as labels]:
-            contents = Contents({"logits": logits, "labels": labels}, notes=["two tensors: logits, labels"])
-        case dict():
-            contents = Contents({str(key): array for key, array in loaded.items()})
-        case _:
-            raise ValueError(f"it must hold a tensor, two, or a dictionary of tensors, got {type(loaded).__name__}")
-    tensors = {name: array.detach() for name, array in contents.arrays.items() if isinstance(array, Tensor)}
+    if not isinstance(loaded, dict):
+        raise ValueError(f"it must hold a dictionary of logits and labels, got {type(loaded).__name__}")
+    arrays = {str(key): array.detach() if isinstance(array, Tensor) else array for key, array in loaded.items()}
+    tensors = {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(f"{name} must be a dense tensor, got {tensor.layout} on the device {tensor.device}")
     # An expanded tensor takes next to nothing in the file.
     _check_size(sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()), path)
-    contents.arrays |= tensors
-    return contents
+    return arrays
 
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
@@ -154,85 +148,74 @@ _COMPANIONS = (
     "correct", "confidence", "score", "max_prob", "entropy", "uncertainty", "loss",
 )  # fmt: skip
 """Columns of a table without prefixes that are never classes, unless labels are called so."""
-_PREFIX = re.compile(r"(?:logit|prob)s?_(.+)", re.IGNORECASE)
-_CLASS_PREFIX = re.compile(r"class_(.+)", re.IGNORECASE)
-_PROBS = re.compile(r"prob(s|ability|abilities)?(_.+)?", re.IGNORECASE)
+_PREFIX = re.compile(r"(logit|prob|class)s?_(.+)", re.IGNORECASE)
 
 
 def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
     """Read a line of names, then a line per sample, in two passes: the second reads the numbers of the classes."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
-    separator = max(",;\t", key=first.count)
-    names = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
-    label_column = _label_column(names)
-    texts: dict[int, list[str]] = {
-        i: [] for i, name in enumerate(names) if i == label_column or name.lower() in _IDENTIFIERS
-    }
-    count = 0
-    for _, cells in _lines(path, separator, len(names)):
-        count += 1
-        for i, column in texts.items():
-            column.append(cells[i])
-    if count == 0:
-        raise ValueError("it is empty: there is no line of numbers")
-    labels = texts.pop(label_column) if label_column is not None else None
-    candidates = {i: name for i, name in enumerate(names) if i != label_column}
-    chosen = _in_order(_class_columns(candidates, labels or [], patterns), names)
-    probs = [i for i in chosen if _PROBS.fullmatch(names[i])]
-    fields = {"logits": [i for i in chosen if i not in probs], "probs": probs}
-    fields = {name: columns for name, columns in fields.items() if columns}
-    class_names = [[_class_of(names[i]) for i in columns] for columns in fields.values()]
-    if class_names[0] != class_names[-1]:
-        contract = "columns of logits and of probs must name the same classes in the same order"
-        raise ValueError(f"{contract}, {_got(names)}")
-    numbers = _numbers(path, separator, names, chosen)
-    arrays: dict[str, Any] = {"classes": class_names[0]}
-    for name, columns in fields.items():
-        arrays[name] = numbers[:, [chosen.index(i) for i in columns]]
-    if labels is not None:
-        arrays["labels"] = np.array(labels)
-    notes = [f"labels are in column {label_column + 1}"] if label_column else []
-    left_out = [i for i in candidates if i not in chosen]
-    if left_out:
-        notes.append(f"left out: {', '.join(repr(names[i]) for i in left_out)}")
-    ids = " ".join(f"{names[i].lower()}:{digest_of_ids(texts[i])}" for i in left_out if i in texts)
+        separator = max(",;\t", key=first.count)
+        lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        names = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
+        texts = _text_columns(lines, names)
+    label_names = [name for name in texts if name.lower() in _LABELS]
+    if len(label_names) > 1:
+        raise ValueError(f"the first line must name one column of labels, got {', '.join(label_names)}")
+    arrays: dict[str, Any] = {}
+    if label_names:
+        arrays["labels"] = texts.pop(label_names[0])
+    candidates = {i: name for i, name in enumerate(names) if name not in label_names}
+    chosen = _in_order(_class_columns(candidates, set(arrays.get("labels", ())), patterns), names)
+    with path.open(encoding="utf-8-sig") as file:
+        numbers = np.loadtxt(
+            file, delimiter=separator, skiprows=1, usecols=chosen, ndmin=2, quotechar='"', comments=None
+        )
+    for name, kinds in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
+        of_field = [place for place, i in enumerate(chosen) if _parts(names[i])[0] in kinds]
+        classes = [_parts(names[chosen[place]])[1] for place in of_field]
+        if of_field and arrays.setdefault("classes", classes) != classes:
+            contract = "columns of logits and of probs must name the same classes in the same order"
+            raise ValueError(f"{contract}, {_got(names)}")
+        if of_field:
+            arrays[name] = numbers[:, of_field]
+    left_out = [repr(name) for i, name in candidates.items() if i not in chosen]
+    ids = " ".join(f"{name.lower()}:{digest_of_ids(column)}" for name, column in texts.items())
+    notes = [f"left out: {', '.join(left_out)}"] if left_out else []
     return Contents(arrays, {"ids": ids} if ids else {}, notes)
 
 
-def _lines(path: Path, separator: str, width: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the cells of every line below the names that is not empty."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        next(reader, None)
-        for cells in reader:
-            if cells in ([], [""]):
-                continue
-            if len(cells) != width:
-                contract = f"line {reader.line_num} must have {width} columns"
-                raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-            yield reader.line_num, [cell.strip() for cell in cells]
+def _text_columns(lines: Any, names: list[str]) -> dict[str, np.ndarray]:
+    """Return the columns of labels and identifiers by name. lines: a `csv.reader` of those below the names."""
+    places = [i for i, name in enumerate(names) if name.lower() in (*_LABELS, *_IDENTIFIERS)]
+    texts = []
+    for cells in filter(None, lines):
+        if len(cells) != len(names):
+            contract = f"line {lines.line_num + 1} must have {len(names)} columns"
+            raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
+        texts.append([cells[i].strip() for i in places])
+    if not texts:
+        raise ValueError("it is empty: there is no line of numbers")
+    return {names[i]: column for i, column in zip(places, np.array(texts).T, strict=True)}
 
 
-def _label_column(names: list[str]) -> int | None:
-    """Return the place of the column that is called as labels are; None if there is none."""
-    if names and all(map(_is_number, names)) and names != [str(i) for i in range(len(names))]:
-        raise ValueError("the first line must be a name per column, such as label, logit_cat, logit_dog, got numbers")
-    places = [i for i, name in enumerate(names) if name.lower() in _LABELS]
-    if len(places) > 1:
-        listed = ", ".join(repr(names[i]) for i in places)
-        raise ValueError(f"the first line must name one column of labels, got {listed}")
-    return places[0] if places else None
+def _parts(name: str) -> tuple[str, str]:
+    """Return the prefix of a column's name, if it has one that we know, and the name of its class.
+
+    >>> _parts("Logits_cat"), _parts("prob_dog"), _parts("horse")
+    (('logit', 'cat'), ('prob', 'dog'), ('', 'horse'))
+    """
+    parts = _PREFIX.fullmatch(name)
+    return (parts[1].lower(), parts[2]) if parts else ("", name)
 
 
-def _class_columns(names: dict[int, str], labels: list[str], patterns: Sequence[str]) -> list[int]:
+def _class_columns(names: dict[int, str], labels: set[str], patterns: Sequence[str]) -> list[int]:
     """Return the columns of the classes: those that match a pattern, or else have a prefix, or else labels tell them.
 
-    Without a prefix they are the columns called 0 to K - 1, those called as the labels are, or, where labels are the
-    numbers 0 to K - 1, all K columns that are no companions. In the last two cases no column may be left that could be
-    a class.
+    Without a prefix they are the columns called 0 to K - 1, or all columns but companions: these must be called as
+    the labels that occur are, or these labels be the numbers 0 to K - 1.
 
-    >>> _class_columns({1: "y_pred", 2: "logit_cat", 3: "logit_dog"}, ["cat"], [])
+    >>> _class_columns({1: "y_pred", 2: "logit_cat", 3: "logit_dog"}, {"cat"}, [])
     [2, 3]
     """
     if patterns:
@@ -240,29 +223,19 @@ def _class_columns(names: dict[int, str], labels: list[str], patterns: Sequence[
         if not matching:
             raise ValueError(f"columns must name some of the table's, {_got(names.values())} for {', '.join(patterns)}")
         return matching
-    if prefixed := [i for i, name in names.items() if _PREFIX.fullmatch(name)]:
-        return prefixed
-    of_class = [i for i, name in names.items() if _CLASS_PREFIX.fullmatch(name)]
-    if len(of_class) > 1:  # a single one, such as class_id, is no table of classes
-        return of_class
+    for prefixes in (("logit", "prob"), ("class",)):  # beside logits class_id is no class
+        if prefixed := [i for i, name in names.items() if _parts(name)[0] in prefixes]:
+            return prefixed
     numbers = [i for i, name in names.items() if name.isdecimal()]
     if numbers and sorted(int(names[i]) for i in numbers) == list(range(len(numbers))):
         return numbers
-    occurring = set(labels)
-    candidates = [i for i, name in names.items() if name in occurring or name.lower() not in _COMPANIONS]
-    places = {str(place) for place in range(len(candidates))}
-    if len(candidates) > 1 and occurring in ({names[i] for i in candidates}, places):
-        return candidates
+    bare = [i for i, name in names.items() if name in labels or name.lower() not in _COMPANIONS]
+    if len(bare) > 1 and labels in ({names[i] for i in bare}, {str(place) for place in range(len(bare))}):
+        return bare
     raise ValueError(
         "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
         f"K - 1; or name them, such as --columns 'logit_*', {_got(names.values())}"
     )
-
-
-def _class_of(name: str) -> str:
-    """Return the name of a column's class, that of the column without a prefix."""
-    parts = _PREFIX.fullmatch(name) or _CLASS_PREFIX.fullmatch(name)
-    return parts[1] if parts else name
 
 
 def _in_order(columns: list[int], names: list[str]) -> list[int]:
@@ -271,30 +244,12 @@ def _in_order(columns: list[int], names: list[str]) -> list[int]:
     >>> _in_order([0, 1, 2], ["class_9", "class_10", "class_8"]), _in_order([0, 1], ["dog", "cat"])
     ([2, 0, 1], [0, 1])
     """
-    if all(_class_of(names[i]).isdecimal() for i in columns):
-        return sorted(columns, key=lambda i: int(_class_of(names[i])))
+    classes = {i: _parts(names[i])[1] for i in columns}
+    if all(name.isdecimal() for name in classes.values()):
+        return sorted(columns, key=lambda i: int(classes[i]))
     return columns
-
-
-def _numbers(path: Path, separator: str, names: list[str], columns: list[int]) -> np.ndarray:
-    """Return the numbers of some columns, (N, K)."""
-    rows = []
-    for number, cells in _lines(path, separator, len(names)):
-        try:
-            rows.append(np.array([float(cells[i]) for i in columns]))
-        except ValueError as error:
-            raise ValueError(f"line {number} must have numbers such as 0.5 for the classes: {error}") from error
-    return np.stack(rows)
 
 
 def _got(names: Iterable[str]) -> str:
     listed = ", ".join(repr(name) for name in names if name)
     return f"got the columns {listed[:300]}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -1,8 +1,8 @@
-"""Run a model on images or batches: Predictions of any `nn.Module`."""
+"""Run a model on batches: Predictions of any `nn.Module`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -24,31 +24,6 @@ class HasVariance(Protocol):
         ...
 
 
-def predict_images(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    dataset: str = "",
-    batch_size: int = 1000,
-    features: bool = True,
-    moments: bool = False,
-    precision: Precision = "float32",
-    role: Role = "",
-    info: Mapping[str, str] | None = None,
-) -> Predictions:
-    """Predict images (N, C, H, W) with labels (N,); the other arguments are those of `predict_batches`."""
-    if len(images) == 0 or labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"images and labels must be (N, C, H, W) and (N,), N >= 1, got {tuple(images.shape)}, {tuple(labels.shape)}"
-        )
-    images = images.to(_device_of(model))  # at once: a copy per batch would wait for the device each time
-    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    return predict_batches(
-        model, batches, dataset=dataset, features=features, moments=moments, precision=precision, role=role, info=info
-    )
-
-
 @torch.no_grad()
 def predict_batches(
     model: nn.Module,
@@ -60,7 +35,6 @@ def predict_batches(
     labelled: bool = True,
     precision: Precision = "float32",
     role: Role = "",
-    info: Mapping[str, str] | None = None,
 ) -> Predictions:
     """Predict batches (x, y) in evaluation mode, without augmentation.
 
@@ -74,21 +48,16 @@ def predict_batches(
     role: what the dataset is for; "" reads it from the name.
     precision: of the forward passes; see `regmixup.networks.precision`. float32 is float32 on CUDA, too, and not TF32.
     """
-    device = _device_of(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     check_precision(precision, device)
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
     logits: list[Tensor] = []
     labels: list[Tensor] = []
-    kept: list[Tensor] = []
-    variances: list[Tensor] = []
     reached: list[Tensor] = []
+    variances: list[Tensor] = []
 
     def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if moments:
-            reached.append(inputs[0].float())
-        if features:
-            kept.append(inputs[0].float().cpu())
+        if features or moments:
+            reached.append(inputs[0].float() if moments else inputs[0].float().cpu())
         if isinstance(head, HasVariance):
             variance = head.variance(inputs[0]).float().cpu()
             variances.append(variance if variance.ndim == 2 else variance[:, None])
@@ -99,6 +68,8 @@ def predict_batches(
     if not isinstance(head, nn.Module) or not callable(getattr(model, "features", None)):
         head = None
     hook = head.register_forward_pre_hook(look) if head is not None else None
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
     try:
         for batch in batches:
             x, y = pair_of(batch, dataset, labelled=labelled)
@@ -114,23 +85,19 @@ def predict_batches(
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
     all_logits, all_labels = torch.cat(logits).cpu(), torch.cat(labels)
     stored: dict[str, Tensor] = {}
-    if kept:
-        stored["features"] = torch.cat(kept)
+    if reached and features:
+        stored["features"] = torch.cat(reached).cpu()
+        if isinstance(head, nn.Linear):
+            stored["head_weight"] = head.weight.detach().float().cpu().clone()
+            if head.bias is not None:
+                stored["head_bias"] = head.bias.detach().float().cpu().clone()
     if variances:
         stored["logit_variance"] = torch.cat(variances).expand_as(all_logits).contiguous()
-    if kept and isinstance(head, nn.Linear):
-        stored["head_weight"] = head.weight.detach().float().cpu().clone()
-        if head.bias is not None:
-            stored["head_bias"] = head.bias.detach().float().cpu().clone()
-    if reached:  # of all batches at once: the checks of each would wait for the device
+    if reached and moments:  # of all batches at once: the checks of each would wait for the device
         known = (all_labels >= 0).to(device)
         of_known = ClassMoments.of(torch.cat(reached)[known], all_labels.to(device)[known], all_logits.shape[1])
         stored |= of_known.packed()
-    return Predictions(all_logits, all_labels, **stored, dataset=dataset, role=role, info=info or {})
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
+    return Predictions(all_logits, all_labels, **stored, dataset=dataset, role=role)
 
 
 def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:

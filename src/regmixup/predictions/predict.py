@@ -26,8 +26,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, memory_format
 from regmixup.posthoc import ensemble
 from regmixup.predictions import store as files
-from regmixup.predictions.forward import predict_images
-from regmixup.training.batch_norm import REFRESH_BATCH
+from regmixup.predictions.forward import predict_batches
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import clean_parts, match_channels, reader
@@ -56,14 +55,6 @@ class TrainedRun(Protocol):
     def members(self) -> Sequence[TrainedRun]: ...
     def owned(self, ranks: Ranks) -> AbstractContextManager[None]: ...
     def predictions_path(self, dataset: str) -> Path: ...
-    def predict_all(
-        self,
-        datasets: list[str],
-        *,
-        root: str | Path | None,
-        device: str | torch.device | None,
-        features: bool | None,
-    ) -> list[Predictions]: ...
 
 
 def store(
@@ -101,7 +92,7 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content and
     transform. A folder that is no longer there cannot have other content.
     """
-    path = run.predictions_path(name)
+    path, dataset = run.predictions_path(name), find(name)
     if not path.exists():
         return False
     try:
@@ -109,30 +100,22 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
+    record = _record(run, name)
+    if dataset.may_change and not dataset.in_memory:
+        record["transform"] = str(run.transform())
     if features and "features" not in stored.fields:
         return False
-    if any(stored.info.get(key, "") != text for key, text in _record(run, name).items()):
+    if any(stored.info.get(key, "") != text for key, text in record.items()):
         return False
-    dataset = find(name)
-    if not dataset.may_change:
-        return True
-    if not dataset.in_memory and stored.info.get("transform") != str(run.transform()):
-        return False
-    if dataset.is_folder and find_folder(dataset.whole, data_root(root)) is None:
+    if not dataset.may_change or (dataset.is_folder and find_folder(dataset.whole, data_root(root)) is None):
         return True
     return stored.info.get("data") == data.load(name, root=root).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
     """Return what a file of a run's predictions for a dataset says about itself."""
-    batch_norm = ""
-    if run.batch_norm != "trained":
-        how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
-        if run.batch_norm != "refreshed":
-            mixing = " and mixing" if run.batch_norm == "refreshed-mixed" else ""
-            how = f"with the augmentation{mixing} of training, in batches of {run.config.batch_size}"
-        batch_norm = f"refreshed on {run.config.train_set} {how}"
-    return {"dataset": dataset, "run": run.fingerprint, "precision": run.predicts_in, "batch_norm": batch_norm}
+    statistics = "" if run.batch_norm == "trained" else f"{run.batch_norm} on {run.config.train_set}"
+    return {"dataset": dataset, "run": run.fingerprint, "precision": run.predicts_in, "batch_norm": statistics}
 
 
 def _predict_each(
@@ -148,9 +131,10 @@ def _predict_each(
     Those of an ensemble are the mean of its members' logits, with the members' own beside it.
     """
     if run.config.members > 1:
-        members = [member.predict_all(names, root=root, device=device, features=features) for member in run.members()]
-        for index, name in enumerate(names if ranks.first else ()):
-            mean = ensemble([member[index] for member in members])
+        for member in run.members():
+            store(member, names, root=root, device=device, features=features)
+        for name in names if ranks.first else ():
+            mean = ensemble([files.load(member.predictions_path(name)) for member in run.members()])
             yield name, replace(mean, info={**mean.info, "run": run.fingerprint})
         return
     model = run.model(device=device, root=root)
@@ -177,22 +161,28 @@ def _predict(
     Ranks share whole batches, so every batch is what it would be in one process.
     """
     provenance, transform = run.provenance(), run.transform()
-    channels, *size = provenance["input"]
-    known = labels_among(source.classes, provenance["classes"])
-    batch_size = BATCH_SIZES.get(next(model.parameters()).device.type, BATCH_SIZES["cpu"])
+    shape, known = provenance["input"], labels_among(source.classes, provenance["classes"])
+    device = next(model.parameters()).device
+    batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
-    read, role = reader(transform, size), role_of(name, run.config.train_set) or ""
-    for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):
-        images = match_channels(part.images, channels)
-        if list(images.shape[1:]) != [channels, *size]:
-            shape, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, [channels, *size]))
-            raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
-        parts.append(
-            predict_images(
-                model, images, known[part.labels], dataset=name, role=role, batch_size=batch_size, moments=shifted,
-                features=not shifted if features is None else features, precision=run.predicts_in,
-            )
-        )  # fmt: skip
+    role = role_of(name, run.config.train_set) or ""
+    for part in clean_parts(source, reader(transform, shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
+        images = match_channels(part.images, shape[0])
+        if list(images.shape[1:]) != shape:
+            sizes = ("x".join(map(str, size)) for size in (part.images.shape[1:], shape))
+            raise ValueError("{} has images of {}, the run was trained on images of {}".format(name, *sizes))
+        images = images.to(device)  # at once: a copy per batch would wait for the device each time
+        batches = zip(images.split(batch_size), known[part.labels].split(batch_size), strict=True)
+        predicted = predict_batches(
+            model,
+            batches,
+            dataset=name,
+            role=role,
+            moments=shifted,
+            features=not shifted if features is None else features,
+            precision=run.predicts_in,
+        )
+        parts.append(predicted)
     parts_of_ranks = ranks.to_first(parts)
     if not ranks.first:
         return None

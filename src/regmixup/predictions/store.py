@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,10 +27,12 @@ from regmixup.types import (
     Role,
     as_tensor,
     look_like_probabilities,
-    not_finite,
-    with_known_scale,
 )
 from regmixup.types import PREDICTION_TENSORS as TENSORS
+
+LEAST_PROBABILITY = 1e-12
+_LONGEST_STEM = 50
+"""Characters: with a hash, 4 bytes for each and a temporary name, a file system's 255 bytes suffice."""
 
 
 def join(parts: list[Predictions]) -> Predictions:
@@ -61,17 +63,13 @@ def file_name(dataset: str) -> str:
     return f"{stem}.safetensors"
 
 
-_LONGEST_STEM = 50
-"""Characters: with a hash, 4 bytes for each and a temporary name, a file system's 255 bytes suffice."""
-
-
 def _dataset_of(stem: str) -> str:
     return stem.replace("__", "/")
 
 
 def save(predictions: Predictions, path: str | Path) -> None:
     """Write a safetensors file, atomically."""
-    tensors = {name: value for name in TENSORS if (value := getattr(predictions, name)) is not None}
+    tensors = {name: tensor for name in TENSORS if (tensor := getattr(predictions, name)) is not None}
     role = {"role": predictions.role} if predictions.role else {}
     save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **role, **predictions.info})
 
@@ -98,34 +96,28 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
 
     Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names, and "ids",
     which name the images: by them two files are known to be of the same ones in the same order. Without logits,
-    `probs` will do: see `from_probs`. A single column is the logit, or the probability, of class 1 of two.
+    `probs` will do: see `from_probs`.
 
     Tables have a line of names, then a line per sample: the label, under the name "label", and a column per class,
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
     columns are left out; `info["read_as"]` says which. docs/evaluation.md has the whole rule.
-    labels: a file of them. columns: the columns of the classes in tables, by names or patterns such as `logit_*`.
+    labels: an .npy file of them. columns: the columns of the classes in tables, by names or patterns such as `logit_*`.
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
     """
     path = Path(path)
-    patterns = [columns] if isinstance(columns, str) else columns
-    contents = read(path, columns=patterns)
+    contents = read(path, columns=[columns] if isinstance(columns, str) else columns)
     if labels is not None:
         if "labels" in contents.arrays:
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
         contents.arrays["labels"] = read_labels(Path(labels))
     for name in contents.arrays:
         check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
-    if not {"logits", "probs"} & set(contents.arrays):
-        raise ValueError(f"{path} must hold logits or probs, found {', '.join(contents.arrays) or 'nothing'}")
     try:
         return _assemble(contents, dataset=_dataset_of(path.stem))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-LEAST_PROBABILITY = 1e-12
 
 
 def from_probs(
@@ -141,22 +133,17 @@ def from_probs(
     ([[0.75, 0.25]], True)
     """
     probs = as_tensor("probs", probs)
-    if probs.ndim != 2 or not probs.is_floating_point() or probs.numel() == 0:
-        raise ValueError(f"probs must be a floating-point (N, K) tensor, got {probs.dtype} of {tuple(probs.shape)}")
-    _check_probs(probs)
     exact = torch.promote_types(probs.dtype, torch.float32)
     logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
-    return Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
+    predictions = Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
+    _check_probs(probs)
+    return predictions
 
 
 def _check_probs(probs: Tensor) -> None:
     if not look_like_probabilities(probs):
-        low, high = (float(value) for value in probs.aminmax())
-        total = probs.sum(dim=1, dtype=torch.float64)
-        raise ValueError(
-            f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g} and sums from "
-            f"{float(total.min()):g} to {float(total.max()):g}"
-        )
+        low, high = (float(bound) for bound in probs.aminmax())
+        raise ValueError(f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
 
 
 def _assemble(contents: Contents, dataset: str) -> Predictions:
@@ -169,47 +156,23 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
         arrays["labels"], note = number_labels(arrays["labels"], classes)
         notes += [note] if note else []
     tensors = {name: as_tensor(name, array) for name, array in arrays.items()}
-    table = tensors["logits" if "logits" in tensors else "probs"]
-    if table.ndim and len(table) == 0:
-        raise ValueError(f"it is empty: logits have shape {tuple(table.shape)}")
-    notes += _two_classes(tensors)
-    tensors.setdefault("labels", torch.full(table.shape[:1], -1))
+    table = tensors.get("logits", tensors.get("probs"))
+    if table is None or table.ndim != 2 or len(table) == 0 or table.shape[1] < 2:
+        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        raise ValueError(f"it must hold logits or probs of shape (N, K), N >= 1, K >= 2, got {shapes or 'nothing'}")
+    tensors.setdefault("labels", torch.full((len(table),), -1))
+    info = {"dataset": dataset, "role": "", **info}
     if "logits" not in tensors:
-        tensors["logits"] = from_probs(tensors.pop("probs"), tensors["labels"]).logits
+        tensors["logits"] = from_probs(tensors["probs"], tensors["labels"]).logits
+        del tensors["probs"]
         info["logits"] = LOG_OF_PROBS
         notes.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
-    ours, role = "dataset" in info, info.pop("role", "")
-    stored = Predictions(
-        **tensors,
-        dataset=info.pop("dataset", dataset),
-        role=cast("Role", role) if role in get_args(Role) else "",
-        info=info,
-    )
-    predictions = with_known_scale(stored)
-    if predictions is not stored:
-        notes.append("log-probabilities: no score that needs the scale of logits")
-    if predictions.probs is not None and not ours:  # ours may be of Monte-Carlo samples
-        _check_probs(predictions.probs)
-    if bad := not_finite(predictions.logits):
-        raise ValueError(f"logits must be finite, found {bad}")
-    low, high = int(predictions.labels.min()), int(predictions.labels.max())
-    if high >= predictions.logits.shape[1] or low < -1:
-        contract = f"labels must lie in [0, {predictions.logits.shape[1]}) (-1: unknown)"
-        raise ValueError(f"{contract}, got {low} to {high}")
-    return replace(predictions, info={**predictions.info, "read_as": "; ".join(notes)}) if notes else predictions
-
-
-def _two_classes(tensors: dict[str, Tensor]) -> list[str]:
-    """Make two columns of a single one, in place: that of class 1 of two. Return what was done, in words."""
-    notes = []
-    for name in ("logits", "probs"):
-        column = tensors.get(name, torch.zeros(()))
-        if not column.is_floating_point() or column.ndim == 0 or column.shape[1:] not in ((), (1,)):
-            continue
-        column = column.reshape(-1, 1)
-        if name == "logits" and float(column.min()) >= 0 and float(column.max()) <= 1:
-            raise ValueError("logits of one column look like probabilities, numbers in [0, 1]: call them probs")
-        other = torch.zeros_like(column) if name == "logits" else 1 - column
-        tensors[name] = torch.cat([other, column], dim=1)
-        notes.append(f"one column of {name}: that of class 1 of two")
-    return notes
+    elif "probs" in tensors:
+        _check_probs(tensors["probs"])
+    if notes:
+        info["read_as"] = "; ".join(notes)
+    predictions = Predictions(**tensors, dataset=info.pop("dataset"), role=cast("Role", info.pop("role")), info=info)
+    low, high = (int(bound) for bound in predictions.labels.aminmax())
+    if high >= table.shape[1] or low < -1:
+        raise ValueError(f"labels must lie in [0, {table.shape[1]}) (-1: unknown), got {low} to {high}")
+    return predictions

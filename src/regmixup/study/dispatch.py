@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from regmixup.run_folder import describe, read_history
-from regmixup.storage import is_owned
+from regmixup.storage import is_held
 from regmixup.study.status import Budget
 from regmixup.study.tasks import Job, Task, TaskOutcome
 from regmixup.training.reporting import EpochRecord
@@ -121,7 +121,7 @@ def _show_running(progress: Progress | None, running: Sequence[Task], begun: set
     if progress is None:
         return
     for task in running:
-        if task.index not in begun and is_owned(task.run.folder):
+        if task.index not in begun and is_held(task.run.folder):
             begun.add(task.index)
             progress.begin(task.label, task.epochs())
         if task.index in begun and (history := task.history()):
