@@ -251,7 +251,6 @@ _METHODS = (
         objective=Spec("bimodal"),
         selected=_alpha_10("bimodal"),
     ),
-    Method("gaussian-noise", "cross-entropy on images with Gaussian noise", _OURS, objective=Spec("gaussian_noise")),
     Method(
         "reg-gaussian-noise",
         "clean cross-entropy + one on images with Gaussian noise",
@@ -270,13 +269,6 @@ _METHODS = (
             recipe: _SNGP_SELECTED.get(recipe, {}) | _alpha_10("regmixup").get(recipe, {})
             for recipe in (*_SNGP_SELECTED, *_alpha_10("regmixup"))
         },
-    ),
-    Method(
-        "regcutmix+srn",
-        "RegCutMix with stable-rank normalisation",
-        _OURS,
-        objective=Spec("regcutmix"),
-        constraint=_STABLE_RANK,
     ),
 )
 METHODS = {method.name: method for method in _METHODS}
