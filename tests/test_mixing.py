@@ -15,7 +15,6 @@ from regmixup.mixing import (
     Draw,
     box_lam,
     cutmix,
-    draw_boxes,
     draw_pairs,
     height_and_width,
     mixup,
@@ -227,14 +226,15 @@ def of(lam, samples):
 
 @pytest.mark.parametrize(("lam", "samples", "shape"), [("batch", 1, ()), ("sample", 1, (5,)), ("sample", 3, (3, 5))])
 def test_pairs_and_boxes_are_drawn_one_sample_after_the_other_and_read_back_as_one_long_batch(lam, samples, shape):
-    drawn, generator = draw_boxes(5, (6, 8), 1.0, lam, "derangement", samples, seeded()), seeded()
-    singles = [draw_boxes(5, (6, 8), 1.0, lam, "derangement", generator=generator) for _ in range(samples)]
+    fields, generator = (5, 1.0, lam, "derangement"), seeded()
+    drawn = draw_pairs(*fields, samples, seeded(), boxes_in=(6, 8))
+    singles = [draw_pairs(*fields, generator=generator, boxes_in=(6, 8)) for _ in range(samples)]
     assert (drawn.lam.shape, drawn.box.shape) == (shape, (*shape, 4))
     weights, partner, box = take_boxes(drawn, torch.zeros(5, 3, 6, 8), of(lam, samples))
     assert torch.equal(weights, torch.cat([single.lam.expand(5) for single in singles]))
     assert torch.equal(partner, torch.cat([single.partner for single in singles]))
     assert torch.equal(box, torch.cat([single.box.expand(5, 4) for single in singles]))
-    pairs = draw_pairs(5, 1.0, lam, "derangement", samples, seeded())
+    pairs = draw_pairs(*fields, samples, seeded())
     assert [tuple(part.shape) for part in take_pairs(pairs, 5, of(lam, samples))] == [(5 * samples,)] * 2
     assert pairs.box is None
     with pytest.raises(ValueError, match=r"^draw\.lam must have shape \(2, 5\) for .* and this batch, got shape"):

@@ -291,8 +291,5 @@ def register(method: Method) -> None:
     """
     if not isinstance(method, Method):
         raise ValueError(f"method must be a Method, got {method!r}")
-    for part in ("objective", "head"):
-        if not isinstance(getattr(method, part), Spec):
-            raise ValueError(f"{part} of method {method.name} must be a Spec, got {getattr(method, part)!r}")
     plugins.record("method", method.name, method, METHODS)
     METHODS[method.name] = method

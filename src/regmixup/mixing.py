@@ -178,32 +178,21 @@ def draw_pairs(
     pairing: Pairing,
     samples: int = 1,
     generator: torch.Generator | None = None,
+    *,
+    boxes_in: tuple[int, int] | None = None,
 ) -> Draw:
-    """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image."""
+    """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image.
+
+    boxes_in: height and width of images, for a rectangle to each lambda, which becomes the share of pixels outside it.
+    """
     draws = []
     for _ in range(samples):
         weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)
-        draws.append(Draw(lam=weight, partner=sample_partners(batch_size, pairing, generator)))
-    return stack_draws(draws)
-
-
-def draw_boxes(
-    batch_size: int,
-    image_size: ImageSize,
-    alpha: float,
-    lam: LamMode,
-    pairing: Pairing,
-    samples: int = 1,
-    generator: torch.Generator | None = None,
-) -> Draw:
-    """Draw pairs, and a rectangle for each lambda, which becomes the share of pixels outside the rectangle."""
-    size = height_and_width(image_size)
-    draws = []
-    for _ in range(samples):
-        pairs = draw_pairs(batch_size, alpha, lam, pairing, generator=generator)
-        assert pairs.lam is not None
-        box = sample_box(pairs.lam, size, generator)
-        draws.append(Draw(lam=box_lam(box, size), partner=pairs.partner, box=box))
+        partner, box = sample_partners(batch_size, pairing, generator), None
+        if boxes_in is not None:
+            box = sample_box(weight, boxes_in, generator)
+            weight = box_lam(box, boxes_in)
+        draws.append(Draw(lam=weight, partner=partner, box=box))
     return stack_draws(draws)
 
 
@@ -239,6 +228,7 @@ def take_pairs(draw: Draw, batch_size: int, objective: Any) -> tuple[Tensor, Ten
 
 def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
+    check_images(x)
     lam, partner = take_pairs(draw, len(x), objective)
     assert draw.lam is not None
     box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
@@ -250,6 +240,11 @@ def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, T
 def can_look(values: Tensor) -> bool:
     """Return True if reading values costs nothing: not while compiling, and not where it would wait for a device."""
     return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_images(x: Tensor) -> None:
+    if x.ndim != 4:
+        raise ValueError(f"x must be images (N, C, H, W) for an objective on pixels, got shape {tuple(x.shape)}")
 
 
 def to_float(x: Tensor) -> Tensor:

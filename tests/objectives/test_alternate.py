@@ -6,6 +6,7 @@ import torch
 from regmixup.mixing import Draw
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.duq import DUQ
 from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regcutmix import RegCutMix
@@ -69,10 +70,11 @@ def test_one_coin_is_drawn_and_then_what_the_chosen_objective_draws(sides, seed)
 def test_wrong_fields_and_a_draw_without_a_branch_are_refused():
     with pytest.raises(ValueError, match=r"^probability must be a finite number >= 0 and <= 1, got 1.1$"):
         Alternate(Mixup(), CutMix(), probability=1.1)
-    with pytest.raises(ValueError, match=r"^first must be an objective other than Alternate, got 'mixup'$"):
+    with pytest.raises(ValueError, match=r"^first must be an objective other than Alternate and DUQ, got 'mixup'$"):
         Alternate("mixup", CutMix())
-    with pytest.raises(ValueError, match=r"^second must be an objective other than Alternate, got Alternate\(first="):
-        Alternate(Mixup(), Alternate(Mixup(), CutMix()))
+    for side in (Alternate(Mixup(), CutMix()), DUQ()):
+        with pytest.raises(ValueError, match=r"^second must be an objective other than Alternate and DUQ, got "):
+            Alternate(Mixup(), side)
     draw = Draw(lam=torch.tensor(0.5), partner=torch.tensor([1, 0]), branch=2)
     with pytest.raises(ValueError, match=r"draw must name a branch, 0 or 1, got Draw\(.*branch=2\)"):
         Alternate(Mixup(), RegMixup())(conv_net(), *batch(2), draw=draw)

@@ -190,7 +190,6 @@ def test_images_that_are_not_pixels_are_refused(low, high):
     ("fields", "message"),
     [
         ({"width": 0}, "width must be an integer >= 1, got 0"),
-        ({"depth": 0}, "depth must be -1, for 1 to 3 operations, or a number of operations >= 1, got 0"),
         ({"depth": -2}, "depth must be an integer >= -1, got -2"),
         ({"severity": 11}, "severity must be a finite number >= 0.1 and <= 10, got 11"),
         ({"jsd_weight": -1}, "jsd_weight must be a finite number >= 0, got -1"),

@@ -81,7 +81,7 @@ def test_it_works_in_a_loader_without_gradients_on_pixels_and_on_features(mode):
     ("objective", "message"),
     [
         (rm.AugMix(), "cross-entropy of soft targets, got AugMix"),
-        (rm.Alternate(rm.ERM(), rm.DUQ()), "soft targets, got DUQ"),
+        (rm.DUQ(), "soft targets, got DUQ"),
         (rm.ERM(loss=Focal()), r"loss must be None or CrossEntropy\(\) for a transform, got Focal"),
         (rm.RegMixup(passes="separate"), "passes must be joint"),
     ],

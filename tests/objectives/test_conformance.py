@@ -341,7 +341,7 @@ def test_wrong_labels_are_refused(labels, message):
 def test_an_empty_batch_and_whole_numbers_as_images_are_refused():
     with pytest.raises(ValueError, match="one label per image, got 0 labels for 0 images"):
         ERM()(net_for(ERM()), torch.zeros(0, 3, 6, 8), torch.zeros(0, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"x must be uint8 or .* for ERM, got torch.int64 \(3, 3, 6, 8\)"):
+    with pytest.raises(ValueError, match=r"x must be uint8 or .*, got torch.int64"):
         ERM()(net_for(ERM()), torch.zeros(3, 3, 6, 8, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
 
 

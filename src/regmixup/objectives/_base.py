@@ -36,21 +36,11 @@ class Objective(ABC):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        loss = getattr(self, "loss", None)
-        if loss is not None and (isinstance(loss, type) or not callable(loss)):
-            raise ValueError(
-                f"loss must be None or a callable from logits and soft targets to (N,), such as Focal(), got {loss!r}"
-            )
 
     @property
     def per_batch(self) -> bool:
         """True if a draw has numbers for the batch as a whole, which its parts then share: see `draw_part`."""
         return getattr(self, "lam", None) == "batch"
-
-    @property
-    def needs_images(self) -> bool:
-        """True if x must be images (N, C, H, W), because the objective works on their pixels."""
-        return False
 
     @property
     def differentiates_twice(self) -> bool:
@@ -72,13 +62,8 @@ class Objective(ABC):
         features (N, D). y: (N,) class indices or (N, K) probabilities. Indices may be (N, 1) and one-hot labels
         integers. A `loss` of K yes-or-no questions takes any (N, K) numbers.
         """
-        name = type(self).__name__
-        if not (x.is_floating_point() or x.dtype == torch.uint8) or (self.needs_images and x.ndim != 4):
-            kind = "" if self.needs_images else " or other inputs (N, ...)"
-            raise ValueError(
-                f"x must be uint8 or floating-point images (N, C, H, W){kind} for {name}, got {x.dtype} "
-                f"{tuple(x.shape)}"
-            )
+        if not (x.is_floating_point() or x.dtype == torch.uint8):
+            raise ValueError(f"x must be uint8 or floating-point images or other inputs, got {x.dtype}")
         if len(x) == 0 or len(y) != len(x):
             raise ValueError(f"x and y must hold one label per image, got {len(y)} labels for {len(x)} images")
         if draw is None:
@@ -86,8 +71,8 @@ class Objective(ABC):
         out = self.compute(model, to_float(x), as_labels(y), draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
         if not isinstance(out, LossOutput) or out.parts.keys() & set(_REPORTED):
             raise ValueError(
-                f"{name}.compute must return a LossOutput whose parts have names other than {', '.join(_REPORTED)}, "
-                f"got {out!r}"
+                f"{type(self).__name__}.compute must return a LossOutput whose parts have names other than "
+                f"{', '.join(_REPORTED)}, got {out!r}"
             )
         if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
             warn_of_softmax(model, out.logits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -40,24 +40,14 @@ class Alternate(Objective):
         super().__post_init__()
         for name in ("first", "second"):
             side = getattr(self, name)
-            if not isinstance(side, Objective) or isinstance(side, Alternate):
-                raise ValueError(f"{name} must be an objective other than Alternate, got {side!r}")
-            if self.loss is not None and "loss" not in {f.name for f in fields(side)}:
-                raise ValueError(f"loss must be None beside {side!r}, which has a loss of its own, got {self.loss!r}")
+            if not isinstance(side, Objective) or isinstance(side, Alternate) or side.head:
+                raise ValueError(f"{name} must be an objective other than Alternate and DUQ, got {side!r}")
         check_number("probability", self.probability, least=0, most=1)
         _ = self.sides  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @property
     def per_batch(self) -> bool:
         return True
-
-    @property
-    def needs_images(self) -> bool:
-        return self.first.needs_images or self.second.needs_images
-
-    @property
-    def differentiates_twice(self) -> bool:
-        return self.first.differentiates_twice or self.second.differentiates_twice
 
     @cached_property
     def sides(self) -> tuple[Objective, Objective]:

@@ -15,6 +15,7 @@ from regmixup.mixing import (
     Draw,
     ImageSize,
     can_look,
+    check_images,
     full_precision,
     sample_beta,
     sample_dirichlet,
@@ -88,15 +89,9 @@ class AugMix(Objective):
         super().__post_init__()
         check_count("width", self.width)
         check_count("depth", self.depth, least=-1)
-        if self.depth == 0:
-            raise ValueError("depth must be -1, for 1 to 3 operations, or a number of operations >= 1, got 0")
         check_number("severity", self.severity, least=_LOWEST_LEVEL, most=10)
         check_number("jsd_weight", self.jsd_weight, least=0)
         check_number("alpha", self.alpha, above=0)
-
-    @property
-    def needs_images(self) -> bool:
-        return self.jsd_weight > 0
 
     @property
     def _longest(self) -> int:
@@ -124,6 +119,7 @@ class AugMix(Objective):
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.jsd_weight == 0:
             return clean_loss(model, x, y, self.loss)
+        check_images(x)
         if can_look(x) and not bool(((x >= 0) & (x <= 1)).all()):
             raise ValueError(
                 "x must hold pixels, uint8 or floats in [0, 1]: AugMix works on them and not on normalised images, got "
