@@ -19,7 +19,6 @@ from regmixup.objectives.bimodal import Bimodal
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.duq import DUQ
 from regmixup.objectives.erm import ERM
-from regmixup.objectives.gaussian_noise import GaussianNoise
 from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
@@ -49,10 +48,8 @@ EXPECTED = {
     "deep-ensemble": {"objective": ERM(), "members": 5},
     "half-regmixup": {"objective": HalfRegMixup()},
     "bimodal": {"objective": Bimodal()},
-    "gaussian-noise": {"objective": GaussianNoise()},
     "reg-gaussian-noise": {"objective": RegGaussianNoise()},
     "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
-    "regcutmix+srn": {"objective": RegCutMix(), "constraint": StableRank(ratio=0.3)},
 }
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from regmixup.objectives.cutmix import CutMix
     from regmixup.objectives.duq import DUQ
     from regmixup.objectives.erm import ERM
-    from regmixup.objectives.gaussian_noise import GaussianNoise
     from regmixup.objectives.half_regmixup import HalfRegMixup
     from regmixup.objectives.label_smoothing import LabelSmoothing
     from regmixup.objectives.mixup import Mixup
@@ -66,7 +65,6 @@ _HOMES = {
     "ERM": "objectives.erm",
     "Engine": "training.engine",
     "FunctionLogger": "training.reporting",
-    "GaussianNoise": "objectives.gaussian_noise",
     "HalfRegMixup": "objectives.half_regmixup",
     "LabelSmoothing": "objectives.label_smoothing",
     "LossOutput": "types",
@@ -90,7 +88,7 @@ _HOMES = {
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
-    "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
+    "FunctionLogger", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
     "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
     "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",

@@ -13,10 +13,6 @@ soft targets divides by N, as here.
 >>> theirs = F.cross_entropy(logits, y, weight=torch.tensor([1.0, 3.0]))
 >>> round(ours.item(), 4), round(theirs.item(), 4)  # the sum of the weighted losses over 2, and over 1 + 3
 (1.1032, 0.5516)
-
-`ignore_index` of `CrossEntropy` and `Focal` leaves images without a label out: such an image has a loss of 0, and a
-mixed image has the loss of its other label alone, times that label's lambda. The mean still divides by N, so without
-class weights torch's mean with the same `ignore_index` is N / (number of labelled images) times ours.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_number, introduced
+from regmixup.config import check_number
 from regmixup.mixing import can_look, full_precision, repeat
 
 __all__ = ["LOSSES", "BinaryCrossEntropy", "CrossEntropy", "Focal", "Loss", "balanced_weight"]
@@ -41,17 +37,14 @@ _NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default fo
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """Base of the losses that a configuration can record: a frozen dataclass whose fields are its hyper-parameters.
+    """Base of the losses that a configuration can record: a frozen dataclass whose fields are its hyper-parameters."""
 
-    A field `ignore_index` is obeyed for every loss that is linear in its targets, as `CrossEntropy` and `Focal` are.
-    """
-
-    multi_label: ClassVar[bool] = False
-    """True for a loss of K yes-or-no questions, whose targets are numbers in [0, 1] of any sum."""
+    retired: ClassVar = {"ignore_index": None}
+    """Fields that left with the value that stored configurations must have; see `config.decode`."""
 
     @abstractmethod
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of each image, (N,). logits: (N, K). targets: (N, K), rows that sum to 1."""
+        """Return the loss of each image, (N,). logits: (N, K). targets: (N, K)."""
 
 
 LossLike = Loss | Callable[[Tensor, Tensor], Tensor]
@@ -67,8 +60,6 @@ class CrossEntropy(Loss):
     The mean over the batch divides by N, not by the sum of the labels' weights."""
     smoothing: float = 0.0
     """s, from 0 to below 1."""
-    ignore_index: int | None = introduced(None)
-    """Class index of images without a label, such as torch's -100: they have no term. None: every image has a label."""
 
     def __post_init__(self) -> None:
         check_number("smoothing", self.smoothing, least=0, below=1)
@@ -97,8 +88,6 @@ class Focal(Loss):
 
     gamma: float = 2.0
     """>= 0: how fast well classified images lose weight; 0 is cross-entropy."""
-    ignore_index: int | None = introduced(None)
-    """Class index of images without a label, such as torch's -100: they have no term. None: every image has a label."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, least=0)
@@ -114,14 +103,12 @@ class Focal(Loss):
 class BinaryCrossEntropy(Loss):
     """Return -1/K sum_c [t_c log s_c + (1 - t_c) log(1 - s_c)], s the sigmoid of the logits: K yes-or-no questions.
 
-    For multi-label targets (N, K) of 0 and 1, or of numbers in [0, 1]; their rows need not sum to 1. Class indices are
-    taken as one-hot targets. It is linear in the target, so mixed targets mean what they mean for cross-entropy.
+    For multi-label targets (N, K) in [0, 1], whose rows need not sum to 1. Class indices are taken as one-hot targets.
+    It is linear in the target, so mixed targets mean what they mean for cross-entropy.
 
     >>> BinaryCrossEntropy()(torch.zeros(1, 3), torch.tensor([[1.0, 1.0, 0.0]]))  # log 2
     tensor([0.6931])
     """
-
-    multi_label: ClassVar[bool] = True
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
@@ -142,7 +129,9 @@ def image_losses(logits: Tensor, y: Tensor, loss: LossLike | None = None, smooth
     """
     check_labels(y, logits.shape[1], loss)
     logits, y = full_precision(logits), repeat(y, len(logits) // len(y))
-    return cross_entropy(logits, y, smoothing) if loss is None else _label_losses(logits, y, loss, smoothing)
+    if loss is None:
+        return cross_entropy(logits, y, smoothing)
+    return _applied(loss, logits, (1 - smoothing) * soft_targets(y, logits) + smoothing / logits.shape[1])
 
 
 def mixed_losses(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor, loss: LossLike | None = None) -> Tensor:
@@ -155,15 +144,12 @@ def mixed_losses(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor, loss: Lo
     weight = lam.to(logits.dtype)
     if loss is None:  # cross-entropy is linear in the label
         return weight * cross_entropy(logits, y) + (1 - weight) * cross_entropy(logits, other)
-    if _ignored(loss) is not None:  # what is ignored has a loss of 0, for which there is no target
-        return weight * _label_losses(logits, y, loss) + (1 - weight) * _label_losses(logits, other, loss)
     weight = weight.reshape(-1, 1)
     return _applied(loss, logits, weight * soft_targets(y, logits) + (1 - weight) * soft_targets(other, logits))
 
 
 def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return the cross-entropy of each image, (N,), in at least float32, without a look at the labels' values."""
-    logits = full_precision(logits)
+    """Return the cross-entropy of each image, (N,), without a look at the labels' values."""
     target = y.to(logits.dtype) if y.ndim == 2 else y
     return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing, ignore_index=_NO_LABEL)
 
@@ -176,37 +162,29 @@ def soft_targets(y: Tensor, logits: Tensor) -> Tensor:
 def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> None:
     """Check that labels are what the loss takes, as far as reading them is free.
 
-    Class indices must lie in [0, num_classes), but for the loss's `ignore_index`, and there must be two classes or
-    more. Probabilities must have num_classes columns and sum to 1; the targets of a multi-label loss must lie in [0, 1]
-    instead.
+    Class indices must lie in [0, num_classes), and there must be two classes or more. Probabilities must have
+    num_classes columns and, for losses of the softmax, rows that sum to 1.
     """
     binary = "loss=rm.losses.BinaryCrossEntropy()"
-    if y.ndim == 2:
-        if y.shape[1] != num_classes:
-            raise ValueError(f"y must have one probability per class, {num_classes}, got shape {tuple(y.shape)}")
-        if not can_look(y):
-            return
-        totals = y.double().sum(dim=1)
-        several = getattr(loss, "multi_label", False)
-        fits = y.max() <= 1 if several else ((totals - 1).abs() < 0.02).all()
-        if not (fits and y.min() >= 0):
-            contract = "numbers in [0, 1]" if several else f"rows >= 0 that sum to 1 (for several classes: {binary})"
-            raise ValueError(
-                f"y must hold {contract}, got values from {float(y.min()):g} to {float(y.max()):g} and sums from "
-                f"{float(totals.min()):g} to {float(totals.max()):g}"
-            )
-    elif num_classes == 1:
+    if y.ndim == 1 and num_classes == 1:
         raise ValueError(
             "the model must return logits of two classes or more, got one, whose softmax is always 1; for a yes-or-no "
-            f"question give y as (N, 1) and the objective {binary}"
+            f"question give y as floats (N, 1) and the objective {binary}"
         )
-    elif can_look(y):
-        ignored = _ignored(loss)
-        kept = y if ignored is None else y[y != ignored]
-        if len(kept) and not 0 <= int(kept.min()) <= int(kept.max()) < num_classes:
+    if y.ndim == 2 and y.shape[1] != num_classes:
+        raise ValueError(f"y must have one probability per class, {num_classes}, got shape {tuple(y.shape)}")
+    if not can_look(y):
+        return
+    low, high = float(y.min()), float(y.max())
+    if y.ndim == 1 and not 0 <= low <= high < num_classes:
+        raise ValueError(f"y must hold labels in [0, {num_classes}), got values from {low:g} to {high:g}")
+    if y.ndim == 2 and (loss is None or isinstance(loss, CrossEntropy | Focal)):
+        sums = y.double().sum(dim=1)
+        if not (low >= 0 and ((sums - 1).abs() < 0.02).all()):
+            contract = f"rows >= 0 that sum to 1 (for several classes: {binary})"
             raise ValueError(
-                f"y must hold labels in [0, {num_classes}), got values from {int(kept.min())} to {int(kept.max())}; "
-                "rm.losses.CrossEntropy(ignore_index=...) leaves images without a label out"
+                f"y must hold {contract}, got values from {low:g} to {high:g} and sums from {float(sums.min()):g} to "
+                f"{float(sums.max()):g}"
             )
 
 
@@ -218,38 +196,18 @@ def balanced_weight(labels: Tensor | Sequence[int], num_classes: int | None = No
     >>> balanced_weight([0, 0, 0, 1])
     (0.6666666666666666, 2.0)
     """
-    table = torch.as_tensor(labels)
-    if table.min() < 0:
-        raise ValueError(f"labels must be class indices >= 0, without ignored ones, got {int(table.min())}")
-    counts = table.bincount(minlength=num_classes or 0).tolist()
-    if min(counts) == 0 or len(counts) > (num_classes or len(counts)):
-        contract = f"labels must hold an image of each of {num_classes or len(counts)} classes and no other"
-        raise ValueError(f"{contract} for balanced weights, got the counts {counts}")
+    counts = torch.as_tensor(labels).bincount(minlength=num_classes or 0).tolist()
+    if 0 in counts:
+        raise ValueError(f"labels must hold an image of each class for balanced weights, got the counts {counts}")
     return tuple(sum(counts) / (len(counts) * count) for count in counts)
-
-
-def _ignored(loss: LossLike | None) -> int | None:
-    return getattr(loss, "ignore_index", None) if isinstance(loss, Loss) else None
-
-
-def _label_losses(logits: Tensor, y: Tensor, loss: LossLike, smoothing: float = 0.0) -> Tensor:
-    """Return the loss of each image against its own label, 0 where that is the loss's `ignore_index`."""
-    ignored = _ignored(loss) if y.ndim == 1 else None
-    kept = None if ignored is None else y != ignored
-    targets = soft_targets(y if kept is None else torch.where(kept, y, 0), logits)
-    if smoothing:
-        targets = (1 - smoothing) * targets + smoothing / logits.shape[1]
-    losses = _applied(loss, logits, targets)
-    return losses if kept is None else torch.where(kept, losses, 0.0)
 
 
 def _applied(loss: LossLike, logits: Tensor, targets: Tensor) -> Tensor:
     losses = loss(logits, targets)
-    if not isinstance(losses, Tensor) or losses.shape != (len(logits),):
-        got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else repr(losses)
+    if losses.shape != (len(logits),):
         raise ValueError(
             f"loss must return one value per image, ({len(logits)},), and no mean of them (in torch reduction='none'), "
-            f"got {got} from {loss!r}"
+            f"got shape {tuple(losses.shape)} from {loss!r}"
         )
     return losses
 

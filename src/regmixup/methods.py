@@ -251,7 +251,6 @@ _METHODS = (
         objective=Spec("bimodal"),
         selected=_alpha_10("bimodal"),
     ),
-    Method("gaussian-noise", "cross-entropy on images with Gaussian noise", _OURS, objective=Spec("gaussian_noise")),
     Method(
         "reg-gaussian-noise",
         "clean cross-entropy + one on images with Gaussian noise",
@@ -270,13 +269,6 @@ _METHODS = (
             recipe: _SNGP_SELECTED.get(recipe, {}) | _alpha_10("regmixup").get(recipe, {})
             for recipe in (*_SNGP_SELECTED, *_alpha_10("regmixup"))
         },
-    ),
-    Method(
-        "regcutmix+srn",
-        "RegCutMix with stable-rank normalisation",
-        _OURS,
-        objective=Spec("regcutmix"),
-        constraint=_STABLE_RANK,
     ),
 )
 METHODS = {method.name: method for method in _METHODS}
@@ -299,8 +291,5 @@ def register(method: Method) -> None:
     """
     if not isinstance(method, Method):
         raise ValueError(f"method must be a Method, got {method!r}")
-    for part in ("objective", "head"):
-        if not isinstance(getattr(method, part), Spec):
-            raise ValueError(f"{part} of method {method.name} must be a Spec, got {getattr(method, part)!r}")
     plugins.record("method", method.name, method, METHODS)
     METHODS[method.name] = method

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
-
-from regmixup.config import check_count, check_number
-from regmixup.names import check_name
 
 LamMode = Literal["batch", "sample"]
 Pairing = Literal["derangement", "permutation"]
 ImageSize = int | tuple[int, ...]
 """A side, (height, width) or (channels, height, width) of images; x.shape[1:] of any other inputs."""
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -49,8 +44,9 @@ class Draw:
         def move(entry: Any) -> Any:
             if not isinstance(entry, Tensor):
                 return entry
-            exact = device.type != "mps" or entry.dtype != torch.float64  # MPS has no float64
-            return (entry if exact else entry.float()).to(device, non_blocking=True)
+            if device.type == "mps" and entry.dtype == torch.float64:  # which MPS does not have
+                entry = entry.float()
+            return entry.to(device, non_blocking=True)
 
         return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
@@ -68,11 +64,6 @@ def _device(generator: torch.Generator | None) -> torch.device:
 def sample_uniform(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
     """Return uniform numbers in [0, 1), float64, on the generator's device."""
     return torch.rand(shape, dtype=torch.float64, generator=generator, device=_device(generator))
-
-
-def sample_coins(probability: float, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Return coins that are True with the given probability, bool, one uniform number each."""
-    return sample_uniform(shape, generator) < probability
 
 
 def sample_normal(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
@@ -97,7 +88,6 @@ def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator
     """
     from scipy.special import betaincinv
 
-    check_number("alpha", alpha, above=0)
     uniform = sample_uniform(shape, generator)
     lam = betaincinv(float(alpha), float(alpha), uniform.cpu().numpy())
     return torch.as_tensor(lam, dtype=torch.float64).to(uniform.device)
@@ -115,15 +105,12 @@ def sample_dirichlet(
     tensor([[0.6550, 0.2300, 0.1150],
             [0.4940, 0.2020, 0.3050]], dtype=torch.float64)
     """
-    from scipy.special import gammaincinv, gammaln
+    from scipy.special import gammaincinv
 
-    check_number("alpha", alpha, above=0)
-    uniform = sample_uniform((*shape, count), generator).cpu()
-    gamma = torch.as_tensor(gammaincinv(float(alpha), uniform.numpy()), dtype=torch.float64)
-    # A small alpha makes variables below the smallest float, whose logarithms still tell which is the largest.
-    tiny = (uniform.log() + gammaln(alpha + 1)) / alpha
-    weights = torch.where(gamma > 1e-300, gamma.log(), tiny).softmax(dim=-1)
-    return weights if generator is None else weights.to(generator.device)
+    uniform = sample_uniform((*shape, count), generator)
+    gamma = torch.as_tensor(gammaincinv(float(alpha), uniform.cpu().numpy()), dtype=torch.float64)
+    # The softmax of the logarithms divides by the sum; an alpha below 0.01 makes variables that underflow.
+    return gamma.clamp(min=1e-300).log().softmax(dim=-1).to(uniform.device)
 
 
 def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generator | None = None) -> Tensor:
@@ -137,7 +124,6 @@ def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generato
     >>> bool((partner != torch.arange(6)).all()), sorted(partner.tolist())
     (True, [0, 1, 2, 3, 4, 5])
     """
-    check_name("pairing", pairing, get_args(Pairing))
     order = sample_order(batch_size, generator)
     if pairing == "permutation":
         return order
@@ -192,48 +178,31 @@ def draw_pairs(
     pairing: Pairing,
     samples: int = 1,
     generator: torch.Generator | None = None,
+    *,
+    boxes_in: tuple[int, int] | None = None,
 ) -> Draw:
-    """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image."""
-    check_count("batch_size", batch_size)
+    """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image.
 
-    def draw_once() -> Draw:
+    boxes_in: height and width of images, for a rectangle to each lambda, which becomes the share of pixels outside it.
+    """
+    draws = []
+    for _ in range(samples):
         weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)
-        return Draw(lam=weight, partner=sample_partners(batch_size, pairing, generator))
-
-    return stack_draws([draw_once() for _ in range(samples)])
-
-
-def draw_boxes(
-    batch_size: int,
-    image_size: ImageSize,
-    alpha: float,
-    lam: LamMode,
-    pairing: Pairing,
-    samples: int = 1,
-    generator: torch.Generator | None = None,
-) -> Draw:
-    """Draw pairs, and a rectangle for each lambda, which becomes the share of pixels outside the rectangle."""
-    sides = height_and_width(image_size)
-
-    def draw_once() -> Draw:
-        pairs = draw_pairs(batch_size, alpha, lam, pairing, generator=generator)
-        assert pairs.lam is not None
-        box = sample_box(pairs.lam, sides, generator)
-        return Draw(lam=box_lam(box, sides), partner=pairs.partner, box=box)
-
-    return stack_draws([draw_once() for _ in range(samples)])
+        partner, box = sample_partners(batch_size, pairing, generator), None
+        if boxes_in is not None:
+            box = sample_box(weight, boxes_in, generator)
+            weight = box_lam(box, boxes_in)
+        draws.append(Draw(lam=weight, partner=partner, box=box))
+    return stack_draws(draws)
 
 
 def stack_draws(draws: list[Draw]) -> Draw:
     """Join m draws into one whose tensors carry a leading dimension m; a single draw is returned as it is."""
     if len(draws) == 1:
         return draws[0]
-
-    def column(name: str) -> Any:
-        tensors = [getattr(draw, name) for draw in draws]
-        return None if tensors[0] is None else torch.stack(tensors)
-
-    return type(draws[0])(**{f.name: column(f.name) for f in dataclasses.fields(draws[0])})
+    columns = {f.name: [getattr(draw, f.name) for draw in draws] for f in dataclasses.fields(draws[0])}
+    tensors = {name: torch.stack(column) for name, column in columns.items() if column[0] is not None}
+    return type(draws[0])(**tensors)  # type: ignore[arg-type]  # no draw of several samples has a branch
 
 
 def take(draw: Draw, name: str, shape: tuple[int, ...], objective: object) -> Tensor:
@@ -245,17 +214,11 @@ def take(draw: Draw, name: str, shape: tuple[int, ...], objective: object) -> Te
     return tensor
 
 
-class MixesPairs(Protocol):
-    """The fields of an objective that decide the shapes of a draw."""
+def take_pairs(draw: Draw, batch_size: int, objective: Any) -> tuple[Tensor, Tensor]:
+    """Return lambda and partner of every mixed image, each (m N,): the m samples of the batch one after the other.
 
-    @property
-    def lam(self) -> LamMode: ...
-    @property
-    def samples(self) -> int: ...
-
-
-def take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tensor, Tensor]:
-    """Return lambda and partner of every mixed image, each (m N,): the m samples of the batch one after the other."""
+    objective: one with the fields `lam` and `samples`, which decide the shapes of its draw.
+    """
     samples = objective.samples
     leading = () if samples == 1 else (samples,)
     lam = take(draw, "lam", leading if objective.lam == "batch" else (*leading, batch_size), objective)
@@ -263,8 +226,9 @@ def take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tens
     return lam.reshape(samples, -1).expand(-1, batch_size).flatten(), partner.flatten()
 
 
-def take_boxes(draw: Draw, x: Tensor, objective: MixesPairs) -> tuple[Tensor, Tensor, Tensor]:
+def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
+    check_images(x)
     lam, partner = take_pairs(draw, len(x), objective)
     assert draw.lam is not None
     box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
@@ -278,6 +242,11 @@ def can_look(values: Tensor) -> bool:
     return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def check_images(x: Tensor) -> None:
+    if x.ndim != 4:
+        raise ValueError(f"x must be images (N, C, H, W) for an objective on pixels, got shape {tuple(x.shape)}")
+
+
 def to_float(x: Tensor) -> Tensor:
     """Turn uint8 pixels into float32 in [0, 1]; floating-point images pass unchanged."""
     return x.float() / 255 if x.dtype == torch.uint8 else x
@@ -285,20 +254,12 @@ def to_float(x: Tensor) -> Tensor:
 
 def full_precision(x: Tensor) -> Tensor:
     """Turn half precision into float32; everything else passes unchanged."""
-    return x.float() if x.dtype in _HALF else x
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def repeat(values: Tensor, times: int) -> Tensor:
     """Return a batch `times` times, one after the other; a single batch is not copied."""
-    return values if times == 1 else joined([values] * times)
-
-
-def joined(batches: list[Tensor]) -> Tensor:
-    """Concatenate batches of one type, also under autocast, where torch.cat refuses the other half-precision type."""
-    if batches[0].dtype not in _HALF:
-        return torch.cat(batches)
-    with torch.autocast(batches[0].device.type, enabled=False):
-        return torch.cat(batches)
+    return values if times == 1 else torch.cat([values] * times)
 
 
 def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:

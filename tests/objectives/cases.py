@@ -12,7 +12,6 @@ from regmixup.objectives.bimodal import Bimodal
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.duq import DUQ
 from regmixup.objectives.erm import ERM
-from regmixup.objectives.gaussian_noise import GaussianNoise
 from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
@@ -50,19 +49,16 @@ VARIANTS = {
     "bimodal/all": Bimodal(
         alpha=0.3, eta=2, scale="sum", lam="sample", pairing="permutation", samples=2, clean_probability=0.75
     ),
-    "gaussian_noise/samples=2": GaussianNoise(sigma=0.3, samples=2),
     "reg_gaussian_noise/all": RegGaussianNoise(sigma=0.3, eta=2, scale="sum", passes="separate", samples=2),
     "label_smoothing/0.3": LabelSmoothing(smoothing=0.3),
     "augmix/jsd_weight=0": AugMix(jsd_weight=0.0),
     "augmix/width=2": AugMix(width=2, depth=2, jsd_weight=1.0),
-    "augmix/all": AugMix(width=1, severity=10.0, alpha=0.5, operations="all"),
     "duq/penalty=0": DUQ(penalty=0.0),
     "alternate/mixup-cutmix": Alternate(Mixup(), CutMix()),
     "alternate/regmixup-cutmix": Alternate(RegMixup(), CutMix()),
     "alternate/regmixup-regcutmix": Alternate(RegMixup(), RegCutMix(), probability=0.3),
     "alternate/erm-regmixup": Alternate(ERM(), RegMixup(lam="sample")),
     "alternate/augmix-regmixup": Alternate(AugMix(), RegMixup()),
-    "alternate/half_regmixup-gaussian_noise": Alternate(HalfRegMixup(), GaussianNoise()),
 }
 OBJECTIVE_CASES = DEFAULTS | VARIANTS
 

@@ -78,12 +78,6 @@ def test_the_coins_fall_with_the_given_probability_for_every_image_on_its_own():
     assert (draw.stays[0] & draw.stays[1]).double().mean().item() == pytest.approx(0.49, abs=0.034)
 
 
-def test_the_same_seed_gives_the_lambda_and_the_partners_of_mixup():
-    ours, mixup = Bimodal(alpha=3).draw(6, SIZE, seeded()), Mixup(alpha=3).draw(6, SIZE, seeded())
-    assert torch.equal(ours.lam, mixup.lam)
-    assert torch.equal(ours.partner, mixup.partner)
-
-
 # ---------------------------------------------------------------------------------------------- images and parts
 
 

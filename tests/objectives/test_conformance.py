@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -22,10 +21,9 @@ SIZE = (3, 6, 8)
 # One case of every class, with other fields than the defaults where that is a harder case; the golden traces run all.
 ONE_OF_A_CLASS = [
     "label_smoothing/0.3", "mixup/samples=2", "cutmix/sample", "regmixup", "regmixup/eta=0", "regcutmix/all",
-    "half_regmixup/all", "bimodal/all", "gaussian_noise/samples=2", "reg_gaussian_noise/all", "augmix/all",
-    "alternate/regmixup-cutmix",
+    "half_regmixup/all", "bimodal/all", "reg_gaussian_noise/all", "augmix/width=2", "alternate/regmixup-cutmix",
 ]  # fmt: skip
-TRACED_BACKWARD = {"erm", "regmixup", "cutmix/sample", "augmix/all", "duq/penalty=0"}
+TRACED_BACKWARD = {"erm", "regmixup", "cutmix/sample", "augmix/width=2", "duq/penalty=0"}
 
 
 def is_random(objective):
@@ -43,9 +41,6 @@ CASES |= {name: case for name, case in DEFAULTS.items() if type(case) not in CLA
 GRAPHS = [name for name in CASES if name != "duq"] + ["duq/penalty=0", "regmixup/samples=2", "regmixup/separate"]
 each_objective = over(CASES)
 each_random_objective = over({name: case for name, case in CASES.items() if is_random(case)})
-each_fixed_objective = over({name: case for name, case in CASES.items() if not is_random(case)})
-# Noise per pixel must know the channels; its own tests say so.
-each_objective_without_noise = over({name: case for name, case in CASES.items() if "noise" not in name})
 
 
 def draws_of(objective, batch_size=7, seed=0):
@@ -61,8 +56,10 @@ def with_field(name):
     return over({key: case for key, case in DEFAULTS.items() if name in {f.name for f in dataclasses.fields(case)}})
 
 
-def test_every_registered_objective_has_a_case():
+def test_every_registered_objective_has_a_case_and_at_most_one_class_below_the_base():
     assert {type(objective) for objective in CASES.values()} == set(OBJECTIVES.values())
+    for cls in OBJECTIVES.values():
+        assert [base.__name__ for base in cls.__mro__].index("Objective") <= 2
 
 
 def test_an_objective_is_built_by_name_and_a_typing_error_is_corrected():
@@ -135,41 +132,46 @@ def test_parts_are_detached_scalars_that_make_up_the_loss(objective):
         assert out.loss.requires_grad
 
 
+@with_field("eta")
+def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective):
+    off = dataclasses.replace(objective, eta=0)
+    generator = seeded()
+    before = generator.get_state()
+    plain, regularised, (x, y) = net_for(objective), net_for(objective), batch()
+    calls = forwarded(regularised)
+    expected, out = ERM()(plain, x, y), off(regularised, x, y, generator)
+    assert off.draw(7, SIZE) == Draw()
+    assert torch.equal(generator.get_state(), before)
+    assert torch.equal(out.loss, expected.loss)
+    assert torch.equal(out.logits, expected.logits)
+    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(regularised, out.loss)))
+    assert [len(call) for call in calls] == [len(x)]
+
+
 # ------------------------------------------------------------------------------------------------- randomness
 
 
 @each_objective
-def test_the_same_seed_gives_the_same_bits(objective):
+def test_the_same_seed_gives_the_same_bits_and_others_another_loss_where_the_objective_is_random(objective):
     first, second = net_for(objective), net_for(objective)
     loss_1 = objective(first, *batch(), seeded(3)).loss
     loss_2 = objective(second, *batch(), seeded(3)).loss
     assert torch.equal(loss_1, loss_2)
     assert all(map(torch.equal, gradients(first, loss_1), gradients(second, loss_2)))
-
-
-@each_objective
-def test_other_seeds_change_the_loss_exactly_where_the_objective_is_random(objective):
     losses = {objective(net_for(objective), *batch(), seeded(seed)).loss.item() for seed in range(8)}
     assert (len(losses) > 1) == is_random(objective)
 
 
 @each_objective
-def test_calling_with_a_draw_equals_calling_with_the_generator_that_makes_it(objective):
-    x, y = batch()
+def test_calling_with_a_draw_equals_calling_with_its_generator_and_leaves_all_generators_untouched(objective):
+    (x, y), generator = batch(), seeded(1)
     draw = objective.draw(len(x), SIZE, seeded(5))
-    with_draw = objective(net_for(objective), x, y, draw=draw).loss
-    assert torch.equal(with_draw, objective(net_for(objective), x, y, seeded(5)).loss)
-    assert torch.equal(with_draw, objective(net_for(objective), x, y, draw=draw).loss)
-
-
-@each_objective
-def test_a_given_draw_leaves_all_generators_untouched(objective):
-    generator = seeded(1)
-    draw = objective.draw(7, SIZE, seeded())
     before, global_before = generator.get_state(), torch.get_rng_state()
-    objective(net_for(objective), *batch(), generator, draw)
+    with_draw = objective(net_for(objective), x, y, generator, draw).loss
     assert torch.equal(generator.get_state(), before)
     assert torch.equal(torch.get_rng_state(), global_before)
+    assert torch.equal(with_draw, objective(net_for(objective), x, y, seeded(5)).loss)
+    assert torch.equal(with_draw, objective(net_for(objective), x, y, draw=draw).loss)
 
 
 @each_objective
@@ -200,10 +202,10 @@ def test_a_draw_has_the_documented_shapes(objective):
         assert (draw.branch is None) != isinstance(objective, Alternate)
 
 
-@each_objective_without_noise
-def test_one_number_means_a_square_image(objective):
-    square, number = objective.draw(4, (9, 9), seeded()), objective.draw(4, 9, seeded())
-    assert str(square) == str(number)
+def test_one_number_means_a_square_image():
+    for name, objective in CASES.items():
+        if "noise" not in name:  # noise per pixel must know the channels; its own tests say so
+            assert str(objective.draw(4, (9, 9), seeded())) == str(objective.draw(4, 9, seeded()))
 
 
 # ------------------------------------------------------------------------------------------------------ inputs
@@ -221,25 +223,16 @@ def test_inputs_are_not_changed(objective):
 
 
 @each_objective
-def test_one_hot_labels_equal_class_indices(objective):
-    for draw in draws_of(objective):
-        x, y = batch(dtype=torch.float64)
-        one_hot = torch.nn.functional.one_hot(y, CLASSES).double()
-        hard = objective(net_for(objective, dtype=torch.float64), x, y, draw=draw).loss
-        soft = objective(net_for(objective, dtype=torch.float64), x, one_hot, draw=draw).loss
-        torch.testing.assert_close(soft, hard, rtol=1e-12, atol=0)
-
-
-@each_objective
-@pytest.mark.parametrize("form", ["column", "integers", "booleans"])
+@pytest.mark.parametrize("form", ["column", "integers", "booleans", "probabilities"])
 def test_labels_in_other_forms_equal_class_indices(objective, form):
     for draw in draws_of(objective):
         x, y = batch(dtype=torch.float64)
         one_hot = torch.nn.functional.one_hot(y, CLASSES)
-        other = {"column": y[:, None].int(), "integers": one_hot, "booleans": one_hot.bool()}[form]
+        forms = {"column": y[:, None].int(), "integers": one_hot, "booleans": one_hot.bool()}
+        labels = (forms | {"probabilities": one_hot.double()})[form]
         expected = objective(net_for(objective, dtype=torch.float64), x, y, draw=draw).loss
-        found = objective(net_for(objective, dtype=torch.float64), x, other, draw=draw).loss
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        loss = objective(net_for(objective, dtype=torch.float64), x, labels, draw=draw).loss
+        torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
 
 
 @each_objective
@@ -267,14 +260,17 @@ def test_channels_last_images_reach_the_model_channels_last(objective):
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_compiled_step_has_one_graph_and_equals_the_eager_one(name):
-    """One of every family is also traced backward; for the others, finding the graph is the whole question."""
-    objective, (x, y) = OBJECTIVE_CASES[name], batch()
+    """One of every family is also traced backward; for the others, finding the graph is the whole question.
+
+    The objective is a fresh copy: nothing that an earlier call made may be needed.
+    """
+    objective, (x, y) = dataclasses.replace(OBJECTIVE_CASES[name]), batch()
     backend = "aot_eager" if name in TRACED_BACKWARD else "eager"
-    if name == "augmix/all":
+    if name == "augmix/width=2":
         objective = dataclasses.replace(objective, depth=1)  # longer chains repeat the same graph
     outputs = torch.nn.LogSigmoid() if isinstance(objective, DUQ) else torch.nn.Identity()
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES), outputs)
-    for draw in draws_of(objective):
+    for draw in draws_of(dataclasses.replace(objective)):
         torch.compiler.reset()
         step = torch.compile(lambda m, d: objective(m, x, y, draw=d), fullgraph=True, backend=backend)
         compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
@@ -286,16 +282,11 @@ def test_a_compiled_step_has_one_graph_and_equals_the_eager_one(name):
 
 
 @each_objective
-def test_an_objective_is_a_hashable_value_and_its_text_rebuilds_it(objective):
+def test_an_objective_is_a_hashable_value_that_its_text_and_json_rebuild(objective):
     rebuilt = eval(repr(objective), {cls.__name__: cls for cls in OBJECTIVES.values()})
     assert rebuilt == objective
     assert hash(rebuilt) == hash(objective)
-
-
-@each_objective
-def test_an_objective_survives_json(objective):
-    text = json.dumps(encode(objective))
-    assert decode(Objective, json.loads(text)) == objective
+    assert decode(Objective, json.loads(json.dumps(encode(objective)))) == objective
 
 
 @with_field("alpha")
@@ -305,30 +296,10 @@ def test_integer_alpha_equals_the_float(objective):
     assert hash(as_int) == hash(as_float)
     assert json.dumps(encode(as_int)) == json.dumps(encode(as_float))
     assert fingerprint(as_int) == fingerprint(as_float)
-    losses = [one(net_for(objective), *batch(), seeded()).loss for one in (as_int, as_float)]
-    assert torch.equal(*losses)
+    assert torch.equal(*(case(net_for(objective), *batch(), seeded()).loss for case in (as_int, as_float)))
 
 
-# ------------------------------------------------------------------------------------- errors: hyper-parameters
-
-
-@with_field("eta")
-def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective):
-    off = dataclasses.replace(objective, eta=0)
-    generator = seeded()
-    before = generator.get_state()
-    plain, regularised, (x, y) = net_for(objective), net_for(objective), batch()
-    calls = forwarded(regularised)
-    expected, out = ERM()(plain, x, y), off(regularised, x, y, generator)
-    assert off.draw(7, SIZE) == Draw()
-    assert torch.equal(generator.get_state(), before)
-    assert torch.equal(out.loss, expected.loss)
-    assert torch.equal(out.logits, expected.logits)
-    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(regularised, out.loss)))
-    assert [len(call) for call in calls] == [len(x)]
-
-
-# ------------------------------------------------------------------------------------------------ errors: batch
+# ------------------------------------------------------------------------------------------------------ errors
 
 
 def test_hyper_parameters_are_checked_by_name():
@@ -351,16 +322,14 @@ def test_hyper_parameters_are_checked_by_name():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from 0 to 5; .*ignore_index"),
-        ([0, -1, 1], r"y must hold labels in \[0, 5\), got values from -1 to 1"),
+        ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from . to 5$"),
+        ([0, -1, 1], r"y must hold labels in \[0, 5\), got values from -1 to "),
         ([0, 1], "x and y must hold one label per image, got 2 labels for 3 images"),
         ([0.0, 1.0, 2.0], r"y must be class indices .* got torch.float32 \(3,\)$"),
         ([True, False, True], r"y must be class indices .* got torch.bool \(3,\)$"),
-        ([[0.0], [1.0], [2.0]], r"y must be class indices .*BinaryCrossEntropy\(\) .*, got torch.float32 \(3,\)$"),
-        ([[[0]], [[1]], [[2]]], r"y must be class indices .* got torch.int64 \(3, 1, 1\)$"),
         ([[1, 0, 2, 0, 0]] * 3, r"y must hold rows >= 0 that sum to 1 .*BinaryCrossEntropy\(\)\), .* from 3 to 3$"),
         ([[2.0, -1.0, 0, 0, 0]] * 3, r"y must hold rows >= 0 that sum to 1 .* from -1 to 2 and sums from 1 to 1$"),
-        ([[0.5, 0.5]] * 3, r"y must have one probability per class, 5, got shape \(3, 2\)"),
+        ([[0.5, 0.5]] * 3, r"y must have one probability per class, 5, got shape \(., 2\)"),
     ],
 )
 def test_wrong_labels_are_refused(labels, message):
@@ -369,40 +338,32 @@ def test_wrong_labels_are_refused(labels, message):
             objective(net_for(objective), batch(3)[0], torch.tensor(labels), seeded())
 
 
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (torch.zeros(0, 3, 6, 8), "one label per image, got 0 labels for 0 images"),
-        (torch.zeros(3), r"x must be .* inputs \(N, ...\), such as features \(N, D\), got torch.float32 \(3,\)"),
-        (torch.zeros(3, 144, dtype=torch.uint8), r"x must be .* \(N, C, H, W\), .* got torch.uint8 \(3, 144\)"),
-        (torch.zeros(3, 3, 6, 8, dtype=torch.int64), r"x must be uint8 or .* got torch.int64 \(3, 3, 6, 8\)"),
-        (torch.full((3, 3, 6, 8), math.inf), "x must be finite"),
-        (np.zeros((3, 3, 6, 8), np.float32), "x must be a torch tensor, got ndarray"),
-    ],
-    ids=["none", "numbers", "rows of pixels", "integers", "infinite", "array"],
-)
-def test_wrong_images_are_refused(x, message):
-    with pytest.raises(ValueError, match=message):
-        ERM()(net_for(ERM()), x, torch.zeros(len(x), dtype=torch.int64))
+def test_an_empty_batch_and_whole_numbers_as_images_are_refused():
+    with pytest.raises(ValueError, match="one label per image, got 0 labels for 0 images"):
+        ERM()(net_for(ERM()), torch.zeros(0, 3, 6, 8), torch.zeros(0, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"x must be uint8 or .*, got torch.int64"):
+        ERM()(net_for(ERM()), torch.zeros(3, 3, 6, 8, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
+
+
+def test_a_seed_in_place_of_a_generator_is_refused():
+    with pytest.raises(ValueError, match=r"^generator must be a torch.Generator or None, got 42$"):
+        OBJECTIVE_CASES["regmixup"](net_for(ERM()), *batch(), 42)
 
 
 @each_random_objective
-def test_a_draw_for_another_batch_size_is_refused(objective):
+def test_a_draw_for_another_batch_size_and_an_empty_one_are_refused(objective):
     drawn = [draw for draw in draws_of(objective, batch_size=3) if draw != Draw(branch=draw.branch)]
     assert drawn
     for draw in drawn:
-        with pytest.raises(ValueError, match=r"draw\.\w+ must have shape \(.*7.*\) for .*, got shape \(.*3"):
+        with pytest.raises(ValueError, match=r"draw\.\w+ must have shape \(.*(7|14).*\) for .*, got shape \(.*(3|6)"):
             objective(net_for(objective), *batch(7), draw=draw)
-
-
-@each_random_objective
-def test_an_empty_draw_is_refused_by_random_objectives(objective):
-    message = r"draw\.\w+ must have shape .*, got None|draw must name a branch"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"draw\.\w+ must have shape .*, got None|draw must name a branch"):
         objective(net_for(objective), *batch(), draw=Draw())
 
 
-@each_fixed_objective
-def test_an_empty_draw_is_all_that_other_objectives_need(objective):
-    expected = objective(net_for(objective), *batch(), seeded()).loss
-    assert torch.equal(objective(net_for(objective), *batch(), draw=Draw()).loss, expected)
+def test_an_empty_draw_is_all_that_other_objectives_need():
+    fixed = [objective for objective in CASES.values() if not is_random(objective)]
+    assert len(fixed) > 3
+    for objective in fixed:
+        expected = objective(net_for(objective), *batch(), seeded()).loss
+        assert torch.equal(objective(net_for(objective), *batch(), draw=Draw()).loss, expected)

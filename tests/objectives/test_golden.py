@@ -25,7 +25,7 @@ def normal(shape, generator):
     return torch.randn(shape, dtype=torch.float64, generator=generator).float()
 
 
-@mock.patch("regmixup.objectives.gaussian_noise.sample_normal", normal)
+@mock.patch("regmixup.objectives.reg_gaussian_noise.sample_normal", normal)
 def trace(objective):
     """The losses of 20 steps, each on a fresh batch of 6."""
     model = net_for(objective, dtype=torch.float64)

@@ -82,12 +82,6 @@ def test_all_splits_are_drawn_equally_often_whatever_the_partners():
     assert stats.chisquare(list(cells.values())).pvalue > 0.01
 
 
-def test_the_same_seed_gives_the_lambda_and_the_partners_of_regmixup():
-    half, whole = HalfRegMixup(alpha=3).draw(6, SIZE, seeded()), RegMixup(alpha=3).draw(6, SIZE, seeded())
-    assert torch.equal(half.lam, whole.lam)
-    assert torch.equal(half.partner, whole.partner)
-
-
 @pytest.mark.parametrize(("batch_size", "share", "eta"), [(4, 0.5, 1), (5, 0.5, 3), (5, 0.2, 1), (4, 0.75, 3)])
 def test_the_variance_over_the_splits_is_that_of_a_mean_without_replacement(batch_size, share, eta):
     """(1/n - 1/N) Var(d_i), d_i = gamma c_i - (1 - gamma) n / (N - n) m_i, for the loss and every derivative."""

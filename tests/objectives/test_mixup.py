@@ -59,20 +59,6 @@ def test_several_samples_average_the_losses_of_the_single_draws():
     torch.testing.assert_close(objective(model, x, y, draw=draw).loss.item(), np.mean(singles), rtol=1e-12, atol=0)
 
 
-def test_several_samples_are_drawn_one_after_the_other():
-    generator = seeded(9)
-    singles = [Mixup().draw(4, (6, 8), generator) for _ in range(3)]
-    stacked = Mixup(samples=3).draw(4, (6, 8), seeded(9))
-    assert torch.equal(stacked.lam, torch.stack([draw.lam for draw in singles]))
-    assert torch.equal(stacked.partner, torch.stack([draw.partner for draw in singles]))
-
-
-def test_the_default_alpha_of_the_paper_mixes_weakly():
-    """E[min(lam, 1 - lam)] is 0.134 for alpha = 0.3."""
-    lam = Mixup(lam="sample").draw(5000, 8, seeded()).lam
-    assert torch.minimum(lam, 1 - lam).mean().item() == pytest.approx(0.134, abs=0.01)
-
-
 def test_torchvision_gives_the_same_images_labels_and_loss(monkeypatch):
     """torchvision mixes image i with image i - 1."""
     transform = v2.MixUp(alpha=1.0, num_classes=CLASSES)

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageOps
 
 from regmixup.objectives._augmix_operations import NAMES
 
@@ -25,10 +25,6 @@ OPERATIONS = {
     "shear_y": lambda image, level, sign: _shift(image, 1, 0, 0, sign * 0.03 * level, 1, 0),
     "translate_x": lambda image, level, sign: _shift(image, 1, 0, sign * int(level * image.width / 30), 0, 1, 0),
     "translate_y": lambda image, level, sign: _shift(image, 1, 0, 0, 0, 1, sign * int(level * image.height / 30)),
-    "color": lambda image, level, sign: ImageEnhance.Color(image).enhance(0.18 * level + 0.1),
-    "contrast": lambda image, level, sign: ImageEnhance.Contrast(image).enhance(0.18 * level + 0.1),
-    "brightness": lambda image, level, sign: ImageEnhance.Brightness(image).enhance(0.18 * level + 0.1),
-    "sharpness": lambda image, level, sign: ImageEnhance.Sharpness(image).enhance(0.18 * level + 0.1),
 }
 
 

@@ -1,8 +1,8 @@
 """AugMix's image operations on whole batches, every image with its own operation and level, as PIL computes them.
 
-`apply_step` maps uint8 images to uint8 images. An operation of the core set either changes tones (a table of 256
-entries per channel) or moves pixels (an affine map), so one look-up and one warp serve all of them: an image whose
-tones change is moved by the identity, and the other way round. No shape depends on a value, and none is read back.
+`apply_step` maps uint8 images to uint8 images. An operation either changes tones (a table of 256 entries per channel)
+or moves pixels (an affine map), so one look-up and one warp serve all of them: an image whose tones change is moved by
+the identity, and the other way round. No shape depends on a value, and none is read back.
 
 Level L lies in [0, 10]; its sign turns the direction of what has one:
     autocontrast    every channel stretched to 0..255
@@ -12,7 +12,6 @@ Level L lies in [0, 10]; its sign turns the direction of what has one:
     rotate          by int(3 L) degrees counter-clockwise around the centre
     shear_x/y       by .03 L
     translate_x/y   by int(L side / 30) pixels to the left or upwards
-    color, contrast, brightness, sharpness    mixed with grey, its mean, black, a blur; own share .18 L + .1
 Pixels are moved with bilinear interpolation, rounded down; what comes from outside the image is black.
 """
 
@@ -22,13 +21,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-CORE = (
-    "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y",
+NAMES = (
+    "identity", "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x",
+    "translate_y",
 )  # fmt: skip
-ENHANCEMENTS = ("color", "contrast", "brightness", "sharpness")
-NAMES = ("identity", *CORE, *ENHANCEMENTS)
 
 _TONES = 256
 
@@ -51,16 +48,15 @@ class Step:
         return (factor * self.level).trunc()
 
 
-def apply_step(pixels: Tensor, step: Step, *, enhance: bool) -> Tensor:
-    """Apply one operation to each image. pixels: (N, C, H, W) uint8; `enhance` if the last four names may occur.
+def apply_step(pixels: Tensor, step: Step) -> Tensor:
+    """Apply one operation to each image. pixels: (N, C, H, W) uint8.
 
     >>> step = Step(torch.tensor([NAMES.index("solarize")]), torch.tensor([5.0]), torch.tensor([1.0]))
     >>> pixels = torch.tensor([[[[0, 127, 128, 200]]]], dtype=torch.uint8)
-    >>> apply_step(pixels, step, enhance=False).tolist()
+    >>> apply_step(pixels, step).tolist()
     [[[[0, 127, 127, 55]]]]
     """
-    pixels = _warp(_map_tones(pixels, step), step)
-    return _enhance(pixels, step) if enhance else pixels
+    return _warp(_map_tones(pixels, step), step)
 
 
 # ------------------------------------------------------------------------------------------------------- tones
@@ -164,43 +160,3 @@ def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
     upper, lower = (between(corner(r, columns[0]), corner(r, columns[1]), along) for r in rows)
     return between(upper, lower, down).to(torch.uint8)
-
-
-# ------------------------------------------------------------------------------------------------ enhancements
-
-
-def _enhance(pixels: Tensor, step: Step) -> Tensor:
-    """Return degenerate + factor (image - degenerate): an image that is its own degenerate version stays as it is."""
-    grey = _grey(pixels)
-    count = grey[0].numel()
-    mean = (2 * grey.sum((1, 2, 3), keepdim=True) + count) // (2 * count)
-    image = pixels.int()
-    degenerate = step.where("color", grey, image)
-    degenerate = step.where("contrast", mean, degenerate)
-    degenerate = step.where("brightness", torch.zeros_like(image), degenerate)
-    degenerate = step.where("sharpness", _smooth(image), degenerate)
-    factor = (0.18 * step.level + 0.1).float().reshape(-1, 1, 1, 1)
-    return (degenerate + factor * (image - degenerate)).clamp(0, _TONES - 1).to(torch.uint8)
-
-
-def _grey(pixels: Tensor) -> Tensor:
-    """Return the ITU-R 601 luma in 16-bit fixed point, rounded: (N, 1, H, W) int32."""
-    image = pixels.int()
-    if pixels.shape[1] == 1:
-        return image
-    if pixels.shape[1] != 3:
-        raise ValueError(f'operations="all" needs images of 1 or 3 channels, got {pixels.shape[1]}')
-    red, green, blue = image.split(1, dim=1)
-    return (19595 * red + 38470 * green + 7471 * blue + 2**15) >> 16
-
-
-def _smooth(image: Tensor) -> Tensor:
-    """Return the mean of 3 x 3 pixels in which the middle one counts five times, rounded; border pixels stay."""
-    height, width = image.shape[2:]
-    padded = F.pad(image, (1, 1, 1, 1))
-    around = sum(padded[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3))
-    smooth = (2 * (around + 4 * image) + 13) // 26
-    row = torch.arange(height, device=image.device).reshape(-1, 1)
-    column = torch.arange(width, device=image.device)
-    border = (row == 0) | (row == height - 1) | (column == 0) | (column == width - 1)
-    return torch.where(border, image, smooth)

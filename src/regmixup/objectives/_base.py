@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_choices
-from regmixup.mixing import Draw, ImageSize, can_look, check_generator, to_float
+from regmixup.mixing import Draw, ImageSize, to_float
 from regmixup.networks.outputs import warn_of_softmax
 from regmixup.plugins import record_class
 from regmixup.types import LossOutput, is_whole
@@ -36,26 +36,11 @@ class Objective(ABC):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        loss = getattr(self, "loss", None)
-        if loss is not None and (isinstance(loss, type) or not callable(loss)):
-            raise ValueError(
-                f"loss must be None or a callable from logits and soft targets to (N,), such as Focal(), got {loss!r}"
-            )
 
     @property
     def per_batch(self) -> bool:
         """True if a draw has numbers for the batch as a whole, which its parts then share: see `draw_part`."""
-        return False
-
-    @property
-    def needs_images(self) -> bool:
-        """True if x must be images (N, C, H, W), because the objective works on their pixels."""
-        return False
-
-    @property
-    def multi_label(self) -> bool:
-        """True if the loss takes targets (N, K) whose rows need not sum to 1."""
-        return bool(getattr(getattr(self, "loss", None), "multi_label", False))
+        return getattr(self, "lam", None) == "batch"
 
     @property
     def differentiates_twice(self) -> bool:
@@ -74,16 +59,21 @@ class Objective(ABC):
 
         model: any module or function from x to logits (N, K), or to an output that holds them, see `logits_of`.
         x: images (N, C, H, W), uint8 in 0..255 or floating point, or other floating-point inputs (N, ...), such as
-        features (N, D). y: (N,) class indices, (N, K) probabilities, or what a multi-label `loss` takes. Indices may
-        be (N, 1) and one-hot labels integers.
+        features (N, D). y: (N,) class indices or (N, K) probabilities. Indices may be (N, 1) and one-hot labels
+        integers. A `loss` of K yes-or-no questions takes any (N, K) numbers.
         """
-        check_batch(x, y, images=self.needs_images, objective=type(self).__name__)
-        y = as_labels(y, multi_label=self.multi_label)
-        check_generator(generator)
+        if not (x.is_floating_point() or x.dtype == torch.uint8):
+            raise ValueError(f"x must be uint8 or floating-point images or other inputs, got {x.dtype}")
+        if len(x) == 0 or len(y) != len(x):
+            raise ValueError(f"x and y must hold one label per image, got {len(y)} labels for {len(x)} images")
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
-        out = self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
-        _check_output(out, type(self).__name__)
+        out = self.compute(model, to_float(x), as_labels(y), draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
+        if not isinstance(out, LossOutput) or out.parts.keys() & set(_REPORTED):
+            raise ValueError(
+                f"{type(self).__name__}.compute must return a LossOutput whose parts have names other than "
+                f"{', '.join(_REPORTED)}, got {out!r}"
+            )
         if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
             warn_of_softmax(model, out.logits)
         return out
@@ -97,7 +87,12 @@ class Objective(ABC):
         return Draw()
 
     def draw_part(
-        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator, own: torch.Generator
+        self,
+        batch_size: int,
+        image_size: ImageSize,
+        *,
+        shared: torch.Generator | None,
+        own: torch.Generator | None,
     ) -> Draw:
         """Draw for a part of a batch, of `batch_size` images.
 
@@ -110,52 +105,19 @@ class Objective(ABC):
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
 
 
-def check_batch(x: Tensor, y: Tensor, *, images: bool, objective: str) -> None:
-    """Check shapes and types always, and values only where reading them is free (eager mode, on the CPU).
-
-    images: whether x must be images (N, C, H, W). Pixels in uint8 must be in any case.
-    """
-    for name, tensor in (("x", x), ("y", y)):
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{name} must be a torch tensor, got {type(tensor).__name__}")
-    if x.ndim < 2 or not (x.is_floating_point() or (x.dtype == torch.uint8 and x.ndim == 4)):
-        raise ValueError(
-            "x must be uint8 or floating-point images (N, C, H, W), or other floating-point inputs (N, ...), such as "
-            f"features (N, D), got {x.dtype} {tuple(x.shape)}"
-        )
-    if images and x.ndim != 4:
-        raise ValueError(f"x must be images (N, C, H, W) for {objective}, got {x.dtype} {tuple(x.shape)}")
-    if len(x) == 0 or len(y) != len(x):
-        raise ValueError(f"x and y must hold one label per image, got {len(y)} labels for {len(x)} images")
-    if can_look(x) and x.is_floating_point() and not torch.isfinite(x).all():
-        raise ValueError("x must be finite, got images with NaN or infinite pixels")
-
-
-def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:
+def as_labels(y: Tensor) -> Tensor:
     """Return labels as class indices (N,) int64 or as floating-point targets (N, K), by their shape and type alone.
 
-    Whole numbers (N, 1) are class indices, except for a multi-label loss of one class; other whole numbers (N, K), and
-    booleans, are one-hot or multi-label targets.
+    Whole numbers (N, 1) are class indices; other whole numbers (N, K), and booleans, are one-hot or multi-label
+    targets.
     """
-    if y.ndim == 2 and y.shape[1] == 1 and not multi_label:
+    if y.ndim == 2 and y.shape[1] == 1 and is_whole(y):
         y = y.squeeze(1)
     if y.ndim == 1 and is_whole(y):
         return y.long()
     if y.ndim != 2:
         raise ValueError(
-            "y must be class indices (N,) of an integer type or class probabilities (N, K), or (N, 1) beside "
-            f"loss=rm.losses.BinaryCrossEntropy() for one yes-or-no question, got {y.dtype} {tuple(y.shape)}"
+            "y must be class indices (N,) of an integer type or class probabilities (N, K), "
+            f"got {y.dtype} {tuple(y.shape)}"
         )
     return y if y.is_floating_point() else y.to(torch.get_default_dtype())
-
-
-def _check_output(out: LossOutput, objective: str) -> None:
-    """Say what is wrong with what an objective of a user's own computed."""
-    contract = f"{objective}.compute must return a LossOutput"
-    if not isinstance(out, LossOutput):
-        raise ValueError(f"{contract}, got {type(out).__name__}")
-    for name, term in {"loss": out.loss, **out.parts}.items():
-        if not isinstance(term, Tensor) or term.ndim:
-            raise ValueError(f"{contract} whose loss and parts are tensors of shape (), got {term!r} for {name}")
-    if reserved := out.parts.keys() & set(_REPORTED):
-        raise ValueError(f"{contract} whose parts have names other than {', '.join(_REPORTED)}, got {min(reserved)!r}")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regmixup.mixing import joined
 from regmixup.networks.outputs import logits_of
 
 Passes = Literal["joint", "separate", "separate-clean"]
@@ -23,13 +23,8 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     predictions are normalised as clean images were. Without batch norm all three are the same.
     """
     if passes == "joint":
-        logits, changed_logits = logits_of(model, joined([clean, changed])).split([len(clean), len(changed)])
+        logits, changed_logits = logits_of(model, torch.cat([clean, changed])).split([len(clean), len(changed)])
         return logits, changed_logits
-    if passes == "separate-clean" and not isinstance(model, nn.Module):
-        raise TypeError(
-            f"passes='separate-clean' must have an nn.Module, whose batch norm it finds, got {model!r}: pass the model "
-            "itself, which may return more than logits, or an nn.Module around it"
-        )
     logits = logits_of(model, clean)
     if passes == "separate":
         return logits, logits_of(model, changed)

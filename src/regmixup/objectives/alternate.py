@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number, introduced
 from regmixup.losses import LossLike
-from regmixup.mixing import Draw, ImageSize, sample_coins
+from regmixup.mixing import Draw, ImageSize, sample_uniform
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 
@@ -40,27 +40,14 @@ class Alternate(Objective):
         super().__post_init__()
         for name in ("first", "second"):
             side = getattr(self, name)
-            if not isinstance(side, Objective) or isinstance(side, Alternate):
-                raise ValueError(f"{name} must be an objective other than Alternate, got {side!r}")
-            if self.loss is not None and "loss" not in {f.name for f in fields(side)}:
-                raise ValueError(f"loss must be None beside {side!r}, which has a loss of its own, got {self.loss!r}")
+            if not isinstance(side, Objective) or isinstance(side, Alternate) or side.head:
+                raise ValueError(f"{name} must be an objective other than Alternate and DUQ, got {side!r}")
         check_number("probability", self.probability, least=0, most=1)
+        _ = self.sides  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @property
     def per_batch(self) -> bool:
         return True
-
-    @property
-    def needs_images(self) -> bool:
-        return self.first.needs_images or self.second.needs_images
-
-    @property
-    def multi_label(self) -> bool:
-        return any(side.multi_label for side in self.sides)
-
-    @property
-    def differentiates_twice(self) -> bool:
-        return self.first.differentiates_twice or self.second.differentiates_twice
 
     @cached_property
     def sides(self) -> tuple[Objective, Objective]:
@@ -74,17 +61,18 @@ class Alternate(Objective):
         return first, second
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
-        branch = self._branch(generator)
-        return replace(self.sides[branch].draw(batch_size, image_size, generator), branch=branch)
+        return self.draw_part(batch_size, image_size, shared=generator, own=generator)
 
     def draw_part(
-        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator, own: torch.Generator
+        self,
+        batch_size: int,
+        image_size: ImageSize,
+        *,
+        shared: torch.Generator | None,
+        own: torch.Generator | None,
     ) -> Draw:
-        branch = self._branch(shared)
+        branch = 0 if float(sample_uniform((), shared)) < self.probability else 1
         return replace(self.sides[branch].draw_part(batch_size, image_size, shared=shared, own=own), branch=branch)
-
-    def _branch(self, generator: torch.Generator | None) -> int:
-        return 0 if bool(sample_coins(self.probability, (), generator)) else 1
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if draw.branch not in (0, 1):

@@ -8,23 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number, introduced
-from regmixup.losses import LossLike, mixed_losses
-from regmixup.mixing import (
-    Draw,
-    ImageSize,
-    LamMode,
-    Pairing,
-    draw_pairs,
-    mixup,
-    sample_coins,
-    stack_draws,
-    take,
-    take_pairs,
-)
+from regmixup.config import check_number
+from regmixup.losses import mixed_losses
+from regmixup.mixing import Draw, ImageSize, draw_pairs, mixup, sample_uniform, stack_draws, take, take_pairs
 from regmixup.networks.outputs import logits_of
-from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
+from regmixup.objectives.mixup import Mixup
 from regmixup.types import LossOutput
 
 
@@ -36,7 +25,7 @@ class CoinDraw(Draw):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bimodal(Objective):
+class Bimodal(Mixup):
     """Every image clean or mixed by its own coin, weighted to be RegMixup in the mean. An extension of this project.
 
     The paper's conclusion proposes a bi-modal vicinal distribution with importance sampling, so that unperturbed
@@ -62,6 +51,7 @@ class Bimodal(Objective):
 
     `parts` are the unbiased estimates mean(s_i c_i) / p of mean(c_i) and mean((1 - s_i) m_i) / (1 - p) of mean(m_i), so
     that the loss is gamma clean + (1 - gamma) mixed exactly. `logits` is None: not every image is forwarded clean.
+    The other fields are those of `Mixup`.
 
     >>> import torch
     >>> objective = Bimodal(eta=3)  # weights (1/4) / (1/2) for clean images and (3/4) / (1/2) for mixed ones
@@ -81,35 +71,23 @@ class Bimodal(Objective):
     """>= 0: weight of the mixed term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: the loss above; sum: 1 + eta times it."""
-    lam: LamMode = "batch"
-    """One lambda for the batch, or one per sample."""
-    pairing: Pairing = "derangement"
-    """derangement: no image is its own partner; permutation: as released."""
-    samples: int = 1
-    """Vicinal draws per image, m of Eq. (2)."""
     clean_probability: float = 0.5
     """p, above 0 and below 1."""
-    loss: LossLike | None = introduced(None)
-    """Another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("alpha", self.alpha, above=0)
         check_number("eta", self.eta, least=0)
-        check_count("samples", self.samples)
         check_number("clean_probability", self.clean_probability, above=0, below=1)
 
-    @property
-    def per_batch(self) -> bool:
-        return self.lam == "batch"
-
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
-        def draw_once() -> Draw:
+        if self.eta == 0:
+            return Draw()
+        draws: list[Draw] = []
+        for _ in range(self.samples):
             pairs = draw_pairs(batch_size, self.alpha, self.lam, self.pairing, generator=generator)
-            stays = sample_coins(self.clean_probability, (batch_size,), generator)
-            return CoinDraw(lam=pairs.lam, partner=pairs.partner, stays=stays)
-
-        return Draw() if self.eta == 0 else stack_draws([draw_once() for _ in range(self.samples)])
+            stays = sample_uniform((batch_size,), generator) < self.clean_probability
+            draws.append(CoinDraw(lam=pairs.lam, partner=pairs.partner, stays=stays))
+        return stack_draws(draws)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.eta == 0:

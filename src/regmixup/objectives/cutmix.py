@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, take_boxes
+from regmixup.mixing import Draw, ImageSize, cutmix, draw_pairs, height_and_width, take_boxes
 from regmixup.objectives.mixup import Mixup
 
 
@@ -23,12 +23,9 @@ class CutMix(Mixup):
     alpha: float = field(default=1.0, kw_only=False)
     """> 0: large makes rectangles of about half the image; 1, as in CutMix's paper, makes all sizes equally likely."""
 
-    @property
-    def needs_images(self) -> bool:
-        return True
-
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
-        return draw_boxes(batch_size, image_size, self.alpha, self.lam, self.pairing, self.samples, generator)
+        size = height_and_width(image_size)
+        return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator, boxes_in=size)
 
     def mix(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
         lam, partner, box = take_boxes(draw, x, self)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.losses import check_labels, image_losses, mixed_losses
-from regmixup.mixing import Draw, ImageSize, repeat, sample_order, take
+from regmixup.losses import image_losses, mixed_losses
+from regmixup.mixing import Draw, ImageSize, sample_order, take
 from regmixup.objectives._passes import forward_both
 from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
@@ -90,10 +90,8 @@ class HalfRegMixup(RegMixup):
         rows = torch.cat([of_mixed + count * sample for sample in range(self.samples)])  # of the m N mixed images
 
         clean_logits, mixed_logits = forward_both(model, x[of_clean], mixed_x[rows], self.passes)
-        check_labels(y, clean_logits.shape[1], self.loss)
         clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
-        labels, partner_labels = repeat(y[of_mixed], self.samples), y[partner[rows]]
-        mixed = mixed_losses(mixed_logits, labels, partner_labels, lam[rows], self.loss).mean()
+        mixed = mixed_losses(mixed_logits, y[of_mixed], y[partner[rows]], lam[rows], self.loss).mean()
         total = clean + self.eta * mixed
         if self.scale == "mean":
             total = total / (1 + self.eta)

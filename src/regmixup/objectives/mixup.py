@@ -38,10 +38,6 @@ class Mixup(Objective):
         check_number("alpha", self.alpha, above=0)
         check_count("samples", self.samples)
 
-    @property
-    def per_batch(self) -> bool:
-        return self.lam == "batch"
-
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 

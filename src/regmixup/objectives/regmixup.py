@@ -55,10 +55,6 @@ class RegMixup(Objective):
         check_number("eta", self.eta, least=0)
         check_count("samples", self.samples)
 
-    @property
-    def per_batch(self) -> bool:
-        return self.lam == "batch"
-
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.eta == 0:
             return Draw()
