@@ -6,8 +6,7 @@ from torch import nn
 
 from regmixup.networks import build
 from regmixup.networks.backbones import wide_resnet
-from regmixup.networks.constraints import SpectralNorm
-from regmixup.networks.power_iteration import ConvolutionPowerIteration, MatrixPowerIteration, input_shapes
+from regmixup.networks.constraints import SpectralNorm, input_shapes
 from tests.networks.constrained import convolution, gradient, original, power, random_weight
 from tests.references.constraints import convolution_matrix
 

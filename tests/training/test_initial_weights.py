@@ -218,7 +218,7 @@ def test_a_run_starts_from_the_file_prints_what_it_took_and_records_it(tmp_path,
 class TestTimm:
     def test_its_own_weights_are_fitted_by_timm_to_gray_images_and_another_size(self, tmp_path, monkeypatch):
         path = saved(tmp_path / "model.safetensors", timm.create_model("test_vit", num_classes=1000))
-        monkeypatch.setattr(timm_models, "_download", lambda published: path)
+        monkeypatch.setattr(timm_models, "_download", lambda *_: path)
         model, found = started("timm/test_vit", "timm", channels=1, size=96, image_size=96)
         assert (found.source, found.checksum) == ("timm", digest(path))
         assert found.initialised == ("head.weight", "head.bias")
@@ -227,7 +227,7 @@ class TestTimm:
         assert json.loads(json.dumps(found.record()))["left_out"] == ["head.weight", "head.bias"]
 
     def test_without_a_network_the_error_says_where_to_put_the_file(self, monkeypatch):
-        def unreachable(published):
+        def unreachable(*_):
             raise ConnectionError("Name or service not known\nmore")
 
         monkeypatch.setattr(timm_models, "_download", unreachable)

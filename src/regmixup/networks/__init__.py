@@ -116,43 +116,37 @@ def build(
     check_network(name)
     check_count("num_classes", num_classes)
     check_count("in_channels", in_channels)
-    sides = None if image_size is None else _sides(image_size)
     normalize = plain_normalize(normalize, in_channels)
     if dropout is not None:
         check_number("dropout", dropout, least=0, below=1)
-    chosen_head, chosen_constraint = head_of(head), constraint_of(constraint)
+    head, constraint = head_of(head), constraint_of(constraint)
 
     import torch
 
+    from regmixup.mixing import height_and_width
     from regmixup.networks.contract import Classifier, LinearHead
 
+    sides = None if image_size is None else height_and_width(image_size)
     last: nn.Module | None = None
-    architecture = NETWORKS.get(name)
-    if architecture is not None and architecture.factory is not None:
-        from regmixup.networks.factories import from_factory
-
-        sides = sides or (32, 32)
-        backbone, dim, last = from_factory(
-            name,
-            architecture.factory,
-            num_classes=num_classes,
-            in_channels=in_channels,
-            image_size=sides,
-            dropout=dropout,
-        )
-    elif architecture is not None:
-        sides = sides or (32, 32)
-        make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
-        backbone, dim = make(in_channels=in_channels, dropout=architecture.dropout if dropout is None else dropout)
-    else:
+    if name not in NETWORKS:
         from regmixup.networks.timm_models import default_image_size, timm_backbone
 
         sides = sides or default_image_size(name)
         backbone, dim = timm_backbone(name, in_channels=in_channels, dropout=dropout, image_size=sides)
-    if chosen_constraint is not None:
-        chosen_constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
-    if last is None or not isinstance(chosen_head, LinearHead):
-        last = chosen_head.build(dim, num_classes)
+    elif (factory := NETWORKS[name].factory) is not None:
+        from regmixup.networks.factories import from_factory
+
+        sides = sides or (32, 32)
+        options = {"num_classes": num_classes, "in_channels": in_channels, "image_size": sides, "dropout": dropout}
+        backbone, dim, last = from_factory(name, factory, options)
+    else:
+        sides = sides or (32, 32)
+        make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
+        backbone, dim = make(in_channels=in_channels, dropout=NETWORKS[name].dropout if dropout is None else dropout)
+    if constraint is not None:
+        constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
+    if last is None or not isinstance(head, LinearHead):
+        last = head.build(dim, num_classes)
     return Classifier(backbone, last, feature_dim=dim, normalize=normalize)
 
 
@@ -165,7 +159,7 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
     """
     if not callable(factory):
         raise ValueError(f"factory of network {name} must be callable and return a module, got {factory!r}")
-    if isinstance(name, str) and name.startswith("timm/"):
+    if name.startswith("timm/"):
         raise ValueError(f"name of a network must not begin with timm/, got {name!r}")
     plugins.record("network", name, factory, NETWORKS, version=version)
     about = description or f"registered by {plugins.REGISTERED['network', name].module}"
@@ -178,7 +172,7 @@ def check_network(name: str) -> str:
     >>> check_network("densenet121")
     'densenet121'
     """
-    if isinstance(name, str) and name.startswith("timm/"):
+    if name.startswith("timm/"):
         from regmixup.networks.timm_models import check_timm_name
 
         return check_timm_name(name)
@@ -192,18 +186,18 @@ def check_network(name: str) -> str:
 
 def head_of(head: Head | str, **fields: Any) -> Head:
     """Return a head's configuration: itself, or by name with some fields given, head_of("gp", num_features=512)."""
-    from regmixup.networks.contract import Head
-
-    return _component("head", head, HEADS, Head, fields)
+    return _component("head", head, HEADS, fields)
 
 
 def constraint_of(constraint: Constraint | str | None, **fields: Any) -> Constraint | None:
     """Return a constraint's configuration: itself, or by name with some fields given; None for none."""
-    if constraint is None:
-        return None
-    from regmixup.networks.contract import Constraint
+    return _component("constraint", constraint, CONSTRAINTS, fields)
 
-    return _component("constraint", constraint, CONSTRAINTS, Constraint, fields)
+
+def _component(kind: str, component: Any, known: dict[str, Component], fields: dict[str, Any]) -> Any:
+    if not isinstance(component, str):
+        return component
+    return __getattr__(known[check_name(kind, component, known)].cls)(**fields)
 
 
 def name_of(component: Constraint | Head | None) -> str:
@@ -221,22 +215,6 @@ def import_components() -> None:
         __getattr__(component.cls)
 
 
-def _component(kind: str, name: Any, known: dict[str, Component], base: type, fields: dict[str, Any]) -> Any:
-    if isinstance(name, base):
-        return name
-    return __getattr__(known[check_name(kind, name, known)].cls)(**fields)
-
-
-def _sides(image_size: Any) -> tuple[int, int]:
-    """Return (height, width) of a side or a pair."""
-    sides = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
-    if len(sides) != 2:
-        raise ValueError(f"image_size must be a side or (height, width), got {image_size!r}")
-    for side in sides:
-        check_count("image_size", side)
-    return sides[0], sides[1]
-
-
 def plain_normalize(normalize: Any, *channels: int) -> Normalization | None:
     """Return None, or means and standard deviations as tuples of floats; raise an error for anything else.
 
@@ -249,7 +227,7 @@ def plain_normalize(normalize: Any, *channels: int) -> Normalization | None:
     except (TypeError, ValueError):
         mean, std = (), ()
     fits = 0 < len(mean) == len(std) and (not channels or len(mean) in channels)
-    if not (fits and all(deviation > 0 for deviation in std)):
+    if not fits or min(std) <= 0:
         count = " or ".join(counted(number, "channel") for number in channels) or "one or more channels"
         raise ValueError(f"normalize must be (mean, std) for {count} with std > 0, got {normalize!r}")
     return mean, std

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -9,43 +11,94 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from regmixup.config import check_number
-from regmixup.networks.power_iteration import (
-    ConvolutionPowerIteration,
-    NormalisedWeight,
-    PowerIterated,
-    PowerIteration,
-    Top,
-    input_shapes,
-    parametrize_convolutions,
-)
+from regmixup.config import check_count, check_number
+from regmixup.mixing import full_precision
+from regmixup.networks.contract import Constraint, evaluated
+from regmixup.networks.power_iteration import PowerIteration, Top
 
 Model = TypeVar("Model", bound=nn.Module)
+Shapes = dict[nn.Conv2d, tuple[int, ...]]
 
 _SMALLEST_SIGMA = 1e-12
 
 
-class _Clamped(NormalisedWeight):
-    """W min(1, c / sigma), with a gradient to W on both sides of c."""
+@dataclass(frozen=True, kw_only=True)
+class WeightConstraint(Constraint):
+    """A constraint on every convolution's weight by its top singular value. Biases, batch norm and the head are free."""
 
-    def __init__(self, power: PowerIteration, c: float) -> None:
-        super().__init__(power)
-        self.c = c
+    iterations: int = 1
+    """Power iterations per forward pass in training mode."""
+    warmup: int = 15
+    """Power iterations at construction, so that a network can be evaluated before it is trained."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("iterations", self.iterations)
+        check_count("warmup", self.warmup)
+
+    @abstractmethod
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
-        # As a division, so that a weight within the bound is divided by exactly 1.
-        return weight / (top.sigma / self.c).clamp(min=1)
+        """Return the effective weight. weight: (out, in, kh, kw)."""
 
-    def extra_repr(self) -> str:
-        return f"c={self.c:g}"
+    def image_shapes(self, backbone: nn.Module, example: Tensor) -> Shapes:
+        """Return the inputs' shapes of those convolutions that count as maps of whole images, not as matrices."""
+        return {}
+
+    def apply(self, backbone: nn.Module, example: Tensor) -> None:
+        layers = convolutions(backbone)
+        if not layers:
+            raise ValueError("constraint must be None for a network without convolutions: it constrains nothing else")
+        shapes = self.image_shapes(backbone, example)
+        for conv in layers:
+            power = PowerIteration(conv, shapes.get(conv), iterations=self.iterations, warmup=self.warmup)
+            # The checks that `unsafe` leaves out would cost a power iteration.
+            parametrize.register_parametrization(conv, "weight", _Constrained(self, power), unsafe=True)
+
+
+class _Constrained(nn.Module):
+    """A parametrization weight -> weight, computed in at least float32 also under autocast.
+
+    In training mode every access to the layer's weight updates the vectors; a forward pass accesses it once. To look at
+    it without updating them, switch to evaluation mode.
+    """
+
+    def __init__(self, constraint: WeightConstraint, power: PowerIteration) -> None:
+        super().__init__()
+        self.constraint = constraint
+        self.power = power
+
+    def forward(self, weight: Tensor) -> Tensor:
+        device, exact = weight.device.type, full_precision(weight)
+        # The meta device has no autocast to disable.
+        with torch.autocast(device, enabled=False) if device != "meta" else nullcontext():
+            return self.constraint.normalise(exact, self.power(exact)).to(weight.dtype)
+
+
+def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
+    """Return all convolutions in order: the stem, those of the blocks, and projections."""
+    return [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
+
+
+def input_shapes(backbone: nn.Module, example: Tensor) -> Shapes:
+    """Return the input shape of each convolution when the backbone is given the example, (1, C, H, W)."""
+    shapes: Shapes = {}
+    layers = convolutions(backbone)
+    hooks = [
+        conv.register_forward_pre_hook(lambda _, inputs, conv=conv: shapes.update({conv: tuple(inputs[0].shape)}))
+        for conv in layers
+    ]
+    evaluated(backbone, example.to(layers[0].weight))
+    for hook in hooks:
+        hook.remove()
+    return shapes
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralNorm(PowerIterated):
+class SpectralNorm(WeightConstraint):
     """W min(1, c / sigma(W)) for every convolution: DNN-SN of the paper (Miyato et al., 2018, with a clamp).
 
     sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is unchanged
-    and trains as usual. Biases, batch norm and the head are free.
+    and trains as usual.
 
     >>> _ = torch.manual_seed(0)
     >>> conv = nn.Conv2d(2, 2, 1)
@@ -67,40 +120,22 @@ class SpectralNorm(PowerIterated):
         super().__post_init__()
         check_number("c", self.c, above=0)
 
-    def apply(self, backbone: nn.Module, example: Tensor) -> None:
-        shapes = input_shapes(backbone, example) if self.norm == "convolution" else {}
-
-        def power(conv: nn.Conv2d) -> PowerIteration:
-            if self.norm == "matrix" or (conv.kernel_size == (1, 1) and conv.groups == 1):
-                return self.matrix_power(conv)
-            return ConvolutionPowerIteration(conv, shapes[conv], iterations=self.iterations, warmup=self.warmup)
-
-        parametrize_convolutions(backbone, lambda conv: _Clamped(power(conv), self.c))
-
-
-class _StableRankNormalised(NormalisedWeight):
-    """u v^T + s (W / sigma - u v^T), with the largest s <= 1 whose stable rank is at most `target`."""
-
-    def __init__(self, power: PowerIteration, target: float) -> None:
-        super().__init__(power)
-        self.target = target
+    def image_shapes(self, backbone: nn.Module, example: Tensor) -> Shapes:
+        if self.norm == "matrix":
+            return {}
+        shapes = input_shapes(backbone, example)
+        for conv in shapes:
+            if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
+                raise ValueError(f"norm='convolution' needs convolutions padded with a number of zeros, got {conv}")
+        return {conv: shape for conv, shape in shapes.items() if conv.kernel_size != (1, 1) or conv.groups > 1}
 
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
-        unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
-        if self.target >= min(len(top.u), len(top.v)):
-            return unit  # no matrix has a larger stable rank
-        share: Tensor | float = 0.0
-        if self.target > 1:
-            # s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)). As u^T W v = sigma, that is ||W / sigma||^2 - 1.
-            share = 1 / ((unit.square().sum() - 1) / (self.target - 1)).clamp(min=1).sqrt()
-        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - share)
-
-    def extra_repr(self) -> str:
-        return f"target={self.target:g}"
+        # As a division, so that a weight within the bound is divided by exactly 1, and has a gradient.
+        return weight / (top.sigma / self.c).clamp(min=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StableRank(PowerIterated):
+class StableRank(WeightConstraint):
     """Spectral norm 1 and stable rank at most R for every convolution: DNN-SRN of the paper (Sanyal et al., 2020).
 
     The stable rank ||W||_F^2 / sigma^2 of a matrix W (out, in * kh * kw) lies between 1 and its rank. With sigma and
@@ -108,8 +143,8 @@ class StableRank(PowerIterated):
 
         D = W / sigma - u v^T,    effective weight = u v^T + D min(1, sqrt(R - 1) / ||D||_F)
 
-    so that the largest singular value stays 1 and the others shrink together, if they have to. Biases, batch norm and
-    the head are free. Unlike `SpectralNorm`, a weight with sigma < 1 is scaled up.
+    so that the largest singular value stays 1 and the others shrink together, if they have to. Unlike `SpectralNorm`, a
+    weight with sigma < 1 is scaled up.
 
     Singular values 2, 1, 1, 1 become 1 and three of sqrt(0.2 / 3), with stable rank 0.3 * 4 = 1.2:
 
@@ -130,12 +165,17 @@ class StableRank(PowerIterated):
         super().__post_init__()
         check_number("ratio", self.ratio, above=0, most=1)
 
-    def apply(self, backbone: nn.Module, example: Tensor) -> None:
-        def normalised(conv: nn.Conv2d) -> NormalisedWeight:
-            target = max(1.0, self.ratio * min(conv.weight.flatten(1).shape))
-            return _StableRankNormalised(self.matrix_power(conv), target)
-
-        parametrize_convolutions(backbone, normalised)
+    def normalise(self, weight: Tensor, top: Top) -> Tensor:
+        unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
+        full = min(len(top.u), len(top.v))
+        target = max(1.0, self.ratio * full)
+        if target >= full:
+            return unit  # no matrix has a larger stable rank
+        share: Tensor | float = 0.0
+        if target > 1:
+            # s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)). As u^T W v = sigma, that is ||W / sigma||^2 - 1.
+            share = 1 / ((unit.square().sum() - 1) / (target - 1)).clamp(min=1).sqrt()
+        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - share)
 
 
 def bake(model: Model) -> Model:

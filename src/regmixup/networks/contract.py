@@ -36,12 +36,14 @@ class Constraint(ABC):
 class Head(ABC):
     """The layer from features to logits. A subclass declares its fields and implements `build`."""
 
-    def __post_init__(self) -> None:
-        check_choices(self)
-
     @abstractmethod
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
-        """Return a module from features (N, D) to logits (N, K)."""
+        """Return a module from features (N, D) to logits (N, K).
+
+        A module with state that gradients do not train has one of two more methods, which get the features of clean
+        images and never of mixed ones: after_step(features, y), after every step, with y (N,) classes or (N, K)
+        probabilities; finalize(batches of features), after training, for all train images.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,27 +52,6 @@ class LinearHead(Head):
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
         return nn.Linear(feature_dim, num_classes)
-
-
-class HeadWithState(nn.Module):
-    """A head with state that is not trained by gradients: a GP's precision, a kernel's centroids.
-
-    `Classifier` passes it the features of clean images through these callbacks; mixed images never reach them.
-    """
-
-    def wants_step(self) -> bool:
-        """Return True if `after_step` does something; if not, the extra forward pass is skipped."""
-        return False
-
-    def after_step(self, features: Tensor, y: Tensor) -> None:
-        """Update after an optimizer step on images with these features. y: (N,) classes or (N, K) probabilities."""
-
-    def wants_finalizing(self) -> bool:
-        """Return True if `finalize` does something."""
-        return False
-
-    def finalize(self, features: Iterable[Tensor]) -> None:
-        """Update after training, given the features of all train images, batch by batch."""
 
 
 class Normalize(nn.Module):
@@ -119,19 +100,21 @@ class Classifier(nn.Module):
         return self.head(self.features(x))
 
     def wants_step(self) -> bool:
-        return isinstance(self.head, HeadWithState) and self.head.wants_step()
+        """Return True if `after_step` does something."""
+        return hasattr(self.head, "after_step")
 
     def after_step(self, x: Tensor, y: Tensor) -> None:
         """Pass the head the features of a step's clean images, computed in evaluation mode."""
-        if isinstance(self.head, HeadWithState) and self.wants_step():
-            self.head.after_step(evaluated(self.backbone, x, self.features), y)
+        update = getattr(self.head, "after_step", None)
+        if update is not None:
+            update(evaluated(self.backbone, x, self.features), y)
 
     def finalize(self, batches: Iterable[Tensor]) -> bool:
         """Pass the head the features of all train images after training, if it uses them; return True if it does."""
-        if not (isinstance(self.head, HeadWithState) and self.head.wants_finalizing()):
-            return False
-        self.head.finalize(evaluated(self.backbone, x, self.features) for x in batches)
-        return True
+        update = getattr(self.head, "finalize", None)
+        if update is not None:
+            update(evaluated(self.backbone, x, self.features) for x in batches)
+        return update is not None
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
-from regmixup.networks.contract import Head, HeadWithState
+from regmixup.networks.contract import Head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,6 @@ class GPHead(Head):
     """s: noise variance of the regression."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_count("num_features", self.num_features)
         check_number("kernel_std", self.kernel_std, above=0)
         check_number("ridge", self.ridge, above=0)
@@ -45,7 +44,7 @@ class GPHead(Head):
         return GaussianProcess(self, feature_dim, num_classes)
 
 
-class GaussianProcess(HeadWithState):
+class GaussianProcess(nn.Module):
     """Module of `GPHead`. Buffers: the frozen projection and phase, the precision P and (I + P / s)^-1."""
 
     projection: Tensor
@@ -76,9 +75,6 @@ class GaussianProcess(HeadWithState):
         phi = self.random_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return ((phi @ self.covariance) * phi).sum(dim=1, keepdim=True)
-
-    def wants_finalizing(self) -> bool:
-        return True
 
     @torch.no_grad()
     def finalize(self, features: Iterable[Tensor]) -> None:

@@ -37,9 +37,10 @@ def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
         logits = _first_of(output)
     # Not len(): it would fix the batch size of a program that is exported for any.
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[0] != x.shape[0]:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
         raise ValueError(
             f"the model must return logits (N, K), N = {len(x)} here, or hold them as `logits` or as the first of "
-            f'several, got {_described(output)}: pass an nn.Module around it or lambda x: model(x)["name"]'
+            f'several, got {shape}: pass an nn.Module around it or lambda x: model(x)["name"]'
         )
     return logits
 
@@ -51,17 +52,6 @@ def _first_of(output: Any) -> Any:
     first, *later = output
     tables = [entry for entry in later if isinstance(entry, Tensor) and first.ndim == entry.ndim == 2]
     return None if any(1 < table.shape[1] < first.shape[1] for table in tables) else first
-
-
-def _described(output: Any) -> str:
-    """Return in words what a model returned."""
-    if isinstance(output, Tensor):
-        return f"shape {tuple(output.shape)}"
-    if isinstance(output, Mapping):
-        return f"{type(output).__name__} with the keys {list(output)}"
-    if isinstance(output, tuple | list):
-        return f"{type(output).__name__} of {', '.join(map(_described, output[:5])) or 'nothing'}"
-    return type(output).__name__
 
 
 def warn_of_softmax(model: object, logits: Tensor | None) -> None:

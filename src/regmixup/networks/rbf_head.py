@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
-from regmixup.networks.contract import Head, HeadWithState
+from regmixup.networks.contract import Head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,6 @@ class RBFHead(Head):
     """n_c before training: about the images of a class in a batch (13 for 128 images of 10 classes)."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.embedding_dim is not None:
             check_count("embedding_dim", self.embedding_dim)
         check_number("length_scale", self.length_scale, above=0)
@@ -49,7 +48,7 @@ class RBFHead(Head):
         return RadialBasis(self, feature_dim, num_classes)
 
 
-class RadialBasis(HeadWithState):
+class RadialBasis(nn.Module):
     """Module of `RBFHead`. Buffers: the running counts n, (K,), and sums m, (E, K)."""
 
     counts: Tensor
@@ -76,9 +75,6 @@ class RadialBasis(HeadWithState):
     def forward(self, features: Tensor) -> Tensor:
         distance = (self.embed(features) - self.centroids).square().mean(dim=1)
         return -distance / (2 * self.config.length_scale**2)
-
-    def wants_step(self) -> bool:
-        return True
 
     @torch.no_grad()
     def after_step(self, features: Tensor, y: Tensor) -> None:

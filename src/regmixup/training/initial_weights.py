@@ -150,7 +150,7 @@ def _read(path: Path, source: str, network: str, input_shape: Sequence[int]) -> 
     from regmixup.networks import timm_models
 
     channels, height, width = input_shape
-    weights = path if timm_models.reads_itself(network) else read_tensors(path)
+    weights = read_tensors(path)
     state = timm_models.pretrained_state(network, weights, in_channels=channels, image_size=(height, width))
     return _without_counters(state)
 
