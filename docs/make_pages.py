@@ -23,8 +23,8 @@ from regmixup.methods import METHODS, Method, Spec  # noqa: E402
 from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
 from regmixup.report.writers import markdown_table  # noqa: E402
+from regmixup.study.cost import estimate, step_times  # noqa: E402
 from regmixup.study.plan import load_study, read_header, studies  # noqa: E402
-from regmixup.study.status import estimate, step_times  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,7 @@ from regmixup.cli import main
 from regmixup.config import fingerprint
 from regmixup.data.images import ImageSet
 from regmixup.methods import METHODS, Method, Spec
-from regmixup.storage import write_json
-from regmixup.study.check import is_current
-from regmixup.study.plan import load_study
 from regmixup.training.config import resolve
-from tests.study.mini import MINI, write_mini
 
 CPU = torch.device("cpu")
 PLUGIN = """
@@ -201,24 +196,6 @@ class TestFingerprint:
         for what, config in used.items():
             if what != "objective":  # whose class is another one now
                 assert resolve(config, CPU).name != names[what]
-
-    def test_a_table_from_before_a_method_was_changed_is_not_that_of_the_study(self, plugin, forget):
-        """Also where the objective is in a file of its own, and the method's is not."""
-        plain = load_study(str(write_mini(plugin.parent)))
-        assert plain.content == fingerprint(replace(plain, source=""))
-        method = 'import regmixup as rm\nrm.methods.register(rm.methods.Method("two", "", "", rm.methods.Spec("{}")))\n'
-        found = []
-        for mine, own in ((PLUGIN, "erm"), (PLUGIN, "erm"), (PLUGIN + "#", "doubled"), (PLUGIN, "doubled")):
-            forget()
-            plugin.write_text(mine)
-            (plugin.parent / "own.py").write_text(method.format(own))
-            plugins.load(["mine", "own"])
-            study = load_study(str(write_mini(plugin.parent, MINI.replace('"dnn", "regmixup"', '"two"'))))
-            write_json(plugin.parent / "study.json", {"content": found[-1] if found else ""})
-            assert is_current(study, plugin.parent) == (study.content in found[-1:])
-            found.append(study.content)
-        assert found[0] == found[1]
-        assert len({*found}) == 3
 
     def test_the_version_can_be_stated(self):
         found = []

@@ -57,7 +57,6 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert run(*words, "--dry-run") == 0
     text = capsys.readouterr().out
     assert text.count("to do") == 2
-    assert "spent" not in text
     assert not (tmp_path / "runs").exists()
     assert run(*words) == 0
     text = capsys.readouterr().out
@@ -67,7 +66,6 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert run(*words, "--dry-run") == 0
     text = capsys.readouterr().out
     assert text.count("done") == 2
-    assert re.search(r"^spent  2 networks, \d+ minutes of training on \S+", text, flags=re.MULTILINE)
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
@@ -76,7 +74,7 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
     assert run("report", file, "--runs", tmp_path / "runs", "--out", tmp_path / "elsewhere") == 0
     written = {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()}
-    assert sorted(written) == ["report.csv", "report.html", "report.md", "report.tex"]
+    assert {"report.csv", "report.html", "report.md", "report.tex"} < {*written}
     same = (tmp_path / "runs" / "study-mini" / "report.html").read_text()
     assert written["report.html"] == same
 
@@ -102,7 +100,7 @@ def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
     assert run(*words) == 0
     capsys.readouterr()
     assert run(*words, "--dry-run") == 0
-    assert "\ndone   dnn seed 0" in capsys.readouterr().out
+    assert "done    dnn seed 0" in capsys.readouterr().out
 
 
 def test_a_dry_run_says_first_what_the_study_is_about_and_what_to_expect(capsys, tmp_path, monkeypatch):

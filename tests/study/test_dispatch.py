@@ -7,9 +7,10 @@ import pytest
 from regmixup.run_folder import write_history
 from regmixup.storage import owning
 from regmixup.study import dispatch as module
+from regmixup.study.attempt import Job, TaskOutcome, attempt
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
-from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
+from regmixup.study.tasks import Task
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -77,10 +78,7 @@ def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
     assert [len(task.models()) for task in tasks] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("limited", [False, True])
-def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path, monkeypatch, limited):
-    """Without a word, as no other process works on it, and at once."""
-    monkeypatch.setattr(module, "RETRY_SECONDS", 60.0)
+def test_with_a_time_limit_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path):
     companion = plan(tmp_path, "dnn 7")[0].run
     tasks = [replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1")]
 
@@ -90,7 +88,7 @@ def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_
             return super().wait(seconds)
 
     pool = Training(in_use=["dnn 1"])
-    ended = list(dispatch(tasks, pool, budget=Plenty() if limited else None))
+    ended = list(dispatch(tasks, pool, budget=Plenty()))
     assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1"]
     assert pool.together == [["dnn 1", "dnn 0"], ["dnn 0"], ["dnn 1"]]
 
@@ -114,14 +112,10 @@ class Plenty:
 def test_with_a_time_limit_what_others_hold_is_left_to_them(tmp_path):
     """Tried again when others end; what shares a folder with it is tried, too."""
     pool = Recorder(room=1, in_use=["dnn 0"] * 2)
-    with pytest.warns(UserWarning, match="left to") as said:
-        ended = list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))
+    ended = list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))
     assert [outcome.task.label for outcome in ended] == ["dnn 1"]
     assert pool.together == [["dnn 0"], ["dnn 1"], ["dnn 0"]]
-    assert [str(warning.message) for warning in said] == [
-        "left to other processes, which work on them or their companions: dnn 0 (dnn 0 is in use by pid 7)"
-    ]
-    pool = Recorder(room=1, in_use=["dnn 0"])  # and free the second time, of which there is nothing to say
+    pool = Recorder(room=1, in_use=["dnn 0"])  # and free the second time
     assert len(list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))) == 2
 
 
@@ -138,9 +132,9 @@ def test_a_run_that_was_too_long_is_asked_about_again_when_others_have_ended(tmp
     assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
 
 
-def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path, study):
+def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path):
     (task,) = plan(tmp_path / "elsewhere", "dnn 0")
-    job = Job(study=study, runs=tmp_path / "elsewhere")
+    job = Job(runs=tmp_path / "elsewhere")
     assert "storage that all machines share" in attempt(job, task, choose_device("cpu")).error
     assert not list(tmp_path.iterdir())
 

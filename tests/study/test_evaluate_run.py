@@ -3,7 +3,6 @@
 import base64
 import io
 import os
-import re
 import shutil
 from dataclasses import replace
 
@@ -13,20 +12,20 @@ import torch
 from PIL import Image
 
 from regmixup import data, metrics
-from regmixup.cli import main
 from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, TemperatureScaling
 from regmixup.predictions import predict
 from regmixup.run_folder import figures_path
-from regmixup.storage import InUseError, read_rows, read_table
+from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.archive import archive_places
-from regmixup.study.evaluate_run import are_current, complete_run, mark_current, stored_rows
+from regmixup.study.attempt import Job, attempt
+from regmixup.study.cost import estimate
+from regmixup.study.evaluate_run import are_current, mark_current, stored_rows
 from regmixup.study.figures import PAIRS, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.status import Paces, estimate, run_status
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
@@ -167,33 +166,14 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
     for planned in gone:
         shutil.rmtree(kept / run_of(root, planned.config).folder.name, ignore_errors=True)
     places = archive_places(study, kept)
-    found = [run_status(task, Paces()) for task in find_tasks(gone, tmp_path / "runs", CPU, places)]
-    assert estimate(status.task for status in found).networks == 1
-    assert {status.epochs for status in found} == {1}
+    tasks = find_tasks(gone, tmp_path / "runs", CPU, places)
+    assert estimate(tasks).networks == 1
+    assert {task.epochs() for task in tasks} == {1}
     folder = run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
     assert [path.parent.name for path in (tmp_path / "runs").glob("*/checkpoint.safetensors")] == [
         run_of(root, gone[0].config).folder.name
     ]
     assert read_rows(folder / "rows.csv") == rows
-
-
-def test_what_a_study_spent_includes_its_companions(companions, tmp_path, capsys):
-    """Found in the runs folder, archived, or both, and whether their lines are done or not; all others are left."""
-    root, kept, study = companions[0], tmp_path / "kept", load_study(str(companions[0] / "mini.toml"))
-    run_study(study, root / "runs", root=root, device="cpu", archive=kept)
-    companion, nowhere = run_of(root, companions[1][0].companion).folder.name, tmp_path / "nowhere"
-    shutil.copytree(root / "runs" / companion, tmp_path / "alone" / companion)
-    shutil.copytree(kept / companion, tmp_path / "kept-alone" / companion)
-    for runs, archive, count in (
-        (root / "runs", nowhere, 3),
-        (root / "runs", kept, 3),
-        (tmp_path / "alone", nowhere, 1),
-        (nowhere, tmp_path / "kept-alone", 1),
-    ):
-        places = ["--runs", str(runs), "--archive", str(archive)]
-        main(["study", str(root / "mini.toml"), *places, "--device", "cpu", "--dry-run"])
-        found = re.search(r"spent  (\d) .*\nleft   (\d) ", capsys.readouterr().out)
-        assert [int(number) for number in found.groups()] == [count, 3 - count]
 
 
 def test_a_damaged_archive_of_a_companion_is_an_error_before_anything_is_trained(companions, tmp_path):
@@ -215,7 +195,7 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
-    complete_run(planned, tmp_path, root=root, device="cpu", on_epoch=records.append)
+    assert attempt(Job(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).rows
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])
     assert [record["loss"] for record in task.history()] == [record["loss"] for record in records]
 
@@ -226,11 +206,12 @@ def test_a_run_is_trained_while_another_process_trains_its_companion(companions,
     shutil.copytree(root / "runs" / companion, tmp_path / "runs" / companion)
     checkpoint = tmp_path / "runs" / companion / "checkpoint.safetensors"
     checkpoint.rename(tmp_path / "later")
-    with held_by_another_process(checkpoint.parent), pytest.raises(InUseError, match=companion):
-        complete_run(plan[0], tmp_path / "runs", root=root, device="cpu")
-    assert Run.of(resolve(plan[0].config, CPU), tmp_path / "runs").finished
+    job, (task, *_) = Job(runs=tmp_path / "runs", root=root), find_tasks(plan, tmp_path / "runs", CPU, [])
+    with held_by_another_process(checkpoint.parent):
+        assert companion in attempt(job, task, CPU).held
+    assert task.run.finished
     (tmp_path / "later").rename(checkpoint)
-    rows = complete_run(plan[0], tmp_path / "runs", root=root, device="cpu")
+    rows = attempt(job, task, CPU).rows
     assert [row.value for row in rows if row.metric == "temperature"] == [
         row.value for row in companions[2] if row.metric == "temperature" and row.method == "dnn" and row.seed == 1
     ]
@@ -313,8 +294,7 @@ def test_results_are_current_while_they_are_there_and_unchanged(tmp_path):
     assert are_current(results, "key")
     assert not are_current(results, "another key")
     results[1].write_text("edited")
-    with pytest.warns(UserWarning, match="was changed after it was written"):
-        assert not are_current(results, "key")
+    assert not are_current(results, "key")
     mark_current(results, "key")
     note.write_bytes(bytes(50))
     assert not are_current(results, "key")

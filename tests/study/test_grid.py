@@ -3,51 +3,44 @@
 import pytest
 
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo
-from regmixup.study.grid import ValueGrid, adjust
+from regmixup.study.grid import adjust, grid_points
 from regmixup.training.config import configure
 
 
-def test_every_combination_is_a_point_and_the_last_axis_is_fastest():
-    grid = ValueGrid.of({"objective": {"alpha": [10, 20.0], "eta": [0.1, 1]}, "epochs": 3})
-    assert [str(point) for point in grid.points()] == [
+def test_every_combination_is_a_point_and_the_last_list_is_fastest():
+    points = list(grid_points({"objective": {"alpha": [10, 20.0], "eta": [0.1, 1]}, "epochs": 3}))
+    assert [str(point) for point in points] == [
         "(alpha=10, eta=0.1)", "(alpha=10, eta=1)", "(alpha=20, eta=0.1)", "(alpha=20, eta=1)",
     ]  # fmt: skip
-    assert [grid.changes(point) for point in grid.points()][1] == {
-        "epochs": 3,
-        "objective.alpha": 10,
-        "objective.eta": 1,
-    }
+    assert points[1].varied == {"alpha": 10, "eta": 1}
+    assert points[1].fields == {"epochs": 3, "objective.alpha": 10, "objective.eta": 1}
 
 
 def test_without_a_grid_there_is_one_point_that_changes_nothing():
-    (point,) = ValueGrid.of({}).points()
-    assert (str(point), ValueGrid.of({}).changes(point)) == ("", {})
+    (point,) = grid_points({})
+    assert (str(point), point.fields, point.trains, point.corner) == ("", {}, False, True)
 
 
-def test_fields_of_one_name_are_told_apart_and_fields_of_one_axis_change_together():
-    grid = ValueGrid.of(
-        {
-            "objective": {"first": {"alpha": [1]}, "second": {"alpha": [2]}},
-            "objective.first.eta, objective.second.eta": [3],
-        }
-    )
-    (point,) = grid.points()
+def test_fields_of_one_name_are_told_apart_and_fields_of_one_key_change_together():
+    first_and_second = {"first": {"alpha": [1]}, "second": {"alpha": [2]}}
+    (point,) = grid_points({"objective": first_and_second, "objective.first.eta, objective.second.eta": [3]})
     assert str(point) == "(first.alpha=1, second.alpha=2, eta=3)"
-    config, _ = adjust(configure("digits", "regmixup+regcutmix"), None, grid.changes(point))
+    config, _ = adjust(configure("digits", "regmixup+regcutmix"), None, point.fields)
     assert (config.objective.first.alpha, config.objective.second.alpha) == (1, 2)
     assert (config.objective.first.eta, config.objective.second.eta) == (3, 3)
 
 
 def test_a_value_that_is_a_list_stands_in_a_list():
-    (axis,) = ValueGrid.of({"milestones": [[60, 120], [100]]}).axes
-    assert axis.values == ((60, 120), (100,))
+    assert [point.fields["milestones"] for point in grid_points({"milestones": [[60, 120], [100]]})] == [
+        (60, 120),
+        (100,),
+    ]
 
 
-def test_corners_are_the_ends_of_two_axes_and_the_first_of_the_others():
-    grid = ValueGrid.of({"lr": [1, 2, 3], "weight_decay": [4, 5, 6], "momentum": [7, 8]})
-    corners = [tuple(point.named().values()) for point in grid.points() if point.is_corner()]
+def test_corners_are_the_ends_of_two_lists_and_the_first_of_the_others():
+    points = grid_points({"lr": [1, 2, 3], "weight_decay": [4, 5, 6], "momentum": [7, 8]})
+    corners = [tuple(point.varied.values()) for point in points if point.corner]
     assert corners == [(1, 4, 7), (1, 6, 7), (3, 4, 7), (3, 6, 7)]
-    assert all(point.is_corner() for table in ({"lr": [1]}, {}) for point in ValueGrid.of(table).points())
 
 
 def test_any_part_of_a_run_can_be_set():
@@ -62,11 +55,15 @@ def test_any_part_of_a_run_can_be_set():
     assert posthoc == LastLayerLaplace(n_eff=128, predictive="mean_field")
 
 
-def test_an_axis_knows_whether_training_depends_on_it():
-    axes = ValueGrid.of({"posthoc": {"factor": [1]}, "objective": {"alpha": [1]}, "posthoc.factor, lr": [2]}).axes
-    assert [axis.of_posthoc for axis in axes] == [True, False, False]
+@pytest.mark.parametrize(
+    ("table", "trains"),
+    [({"posthoc": {"factor": [1]}, "lr": 3}, False), ({"lr": [1]}, True), ({"posthoc.factor, lr": [2]}, True)],
+)
+def test_a_point_knows_whether_training_depends_on_what_varies(table, trains):
+    (point,) = grid_points(table)
+    assert point.trains == trains
 
 
-def test_an_empty_axis_is_refused():
-    with pytest.raises(ValueError, match=r"grid over alpha must be one or more, without repetition, got \[\]"):
-        ValueGrid.of({"objective": {"alpha": []}})
+def test_an_empty_list_is_refused():
+    with pytest.raises(ValueError, match=r"grid over objective.alpha must be one or more, .* got \[\]"):
+        list(grid_points({"objective": {"alpha": []}}))

@@ -28,7 +28,7 @@ def test_the_keys_for_readers_are_optional_and_change_nothing_about_the_study(tm
     headed = load_study(str(write_mini(tmp_path, keys + MINI)))
     found = read_header(tmp_path / "mini.toml")
     assert (found.cost, found.expected, found.paper) == ("little", "nothing new", ("Table 1", "Figure 2"))
-    assert headed == plain
+    assert list(headed.runs()) == list(plain.runs())
 
 
 def test_the_public_names_of_the_package_are_those_of_its_modules():
@@ -45,8 +45,6 @@ def test_a_method_may_have_seeds_of_its_own_and_the_first_seeds_come_first(tmp_p
     assert [(planned.method, planned.config.seed) for planned in study.runs()] == [
         ("dnn", 0), ("regmixup", 0), ("dnn", 1), ("regmixup", 2),
     ]  # fmt: skip
-    plain = load_study(str(write_mini(tmp_path)))
-    assert replace(study, seeds_of={}).content == plain.content != study.content
 
 
 def test_a_family_stands_for_all_of_its_sets():
@@ -83,10 +81,9 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
         (
             "seeds",
             'refresh_batch_norm = ["dn"]\nseeds',
-            "unknown method of refresh_batch_norm 'dn': did you mean 'dnn'",
+            "unknown method of refreshed 'dn': did you mean 'dnn'",
         ),
         ("seeds", "refresh_batch_norm = true\nselect = true\nseeds", "refresh_batch_norm must be false"),
-        ("seeds", "refresh_mixed = true\nseeds", "refresh_mixed must be false where refresh_batch_norm is"),
         ('"regmixup"]', '"regmixpu"]', "did you mean 'regmixup'"),
         ("seeds = [0, 1]", "seeds = [0, 0]", "seeds .* without repetition"),
         ("seeds = [0, 1]", "sedes = [0, 1]", "did you mean 'seeds'"),
@@ -94,18 +91,20 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
         ('recipe = "digits"', 'recipes = ["digits", "digits"]', "recipes must be .* without repetition"),
         ("[evaluate]", "[evaluate.cifar10]", "unknown recipe or family of a section 'cifar10'"),
         ("[evaluate]", "[evaluate.digit]", "unknown field of Evaluation in study.evaluate 'digit'"),
-        ("[train]", "[only]\nregmixpu = []\n[train]", "unknown method under .only. 'regmixpu'"),
-        ("[train]", '[only]\ndnn = ["digit"]\n[train]', "unknown recipe of only.dnn 'digit': did you mean 'digits'"),
-        ("[train]", '[only]\ndnn = "digits"\n[train]', "only.dnn must be a list of recipes, got 'digits'"),
-        ("[train]", "[seeds_of]\ndn = [0]\n[train]", "unknown method under .seeds_of. 'dn': did you mean 'dnn'"),
-        ("[train]", "[seeds_of]\ndnn = 3\n[train]", "seeds_of.dnn must be a list of int, got 3"),
-        ("[train]", "[seeds_of]\ndnn = [1, 1]\n[train]", "seeds_of.dnn .* without repetition"),
-        ("[train]", "[train.digits]\nseed = 5\n[train]", r"seed cannot stand under \[train\]"),
-        ("[train]", "[grid.mixup]\nobjective.alpha = [1]\n[train]", "unknown method with a grid 'mixup'"),
+        ("[train]", "[only]\nregmixpu = []\n[train]", "unknown method of only 'regmixpu'"),
+        ("[train]", '[only]\ndnn = ["digit"]\n[train]', "unknown recipe of only 'digit': did you mean 'digits'"),
+        (
+            "[train]",
+            '[only]\ndnn = "digits"\n[train]',
+            "must be lists for each method, got 'digits' for dnn",
+        ),
+        ("[train]", "[seeds_of]\ndn = [0]\n[train]", "unknown method of seeds_of 'dn': did you mean 'dnn'"),
+        ("[train]", "[train.digits]\nseed = 5\n[train]", "seed cannot stand under"),
+        ("[train]", "[grid.mixup]\nobjective.alpha = [1]\n[train]", "unknown method of grid 'mixup'"),
         ("[train]", "[grid.dnn]\nobjective.alpha = [1]\n[train]", "unknown field of ERM in grid 'alpha'"),
         ("[train]", "[grid.dnn]\nposthoc.factor = [1]\n[train]", "grid names posthoc.factor, but posthoc is None here"),
         ("[train]", "[grid.regmixup]\nobjective.alpha = [1, 1]\n[train]", "alpha must be .* without repetition"),
-        ("[train]", "[grid.dnn]\nobjective = 'mixup'\n[train]", r"objective cannot stand under \[grid.dnn\]"),
+        ("[train]", "[grid.dnn]\nobjective = 'mixup'\n[train]", "objective cannot stand under"),
         ("[train]", "[grid]\ndnn = []\n[train]", "grid.dnn must be a table, or several"),
         ("[train]", "[[grid.dnn]]\nlr = 0.1\n[[grid.dnn]]\nlr = 0.2\n[train]", "a label of its own, got dnn twice"),
         ("epochs = 5", "epochs = 0", r"cannot plan dnn, digits, of study .*mini\.toml: epochs must be an integer >= 1"),
@@ -222,19 +221,9 @@ def test_what_a_study_records_is_what_its_runs_use(tmp_path):
     record = load_study(str(write_mini(tmp_path, CIFAR)), "smoke").record
     assert record["scale"] == "smoke"
     assert record["name"] == "mini-smoke"
-    assert record["recipes"]["cifar10-wrn28-10"]["train_set"] == "digits/train"
-    assert record["evaluate"]["test"] == "digits/test"
+    assert record["recipes"]["cifar10-wrn28-10"]["evaluate"]["test"] == "digits/test"
     assert record["methods"] == ["dnn", "regmixup"]
     json.dumps(record)
-
-
-def test_an_edited_file_has_other_content_and_a_moved_one_has_not(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    first = load_study(str(write_mini(tmp_path, CIFAR)))
-    assert load_study(str(write_mini(tmp_path / "elsewhere", CIFAR))).content == first.content
-    assert (
-        load_study(str(write_mini(tmp_path, CIFAR.replace("seeds = [3, 4]", "seeds = [3]")))).content != first.content
-    )
 
 
 def test_an_evaluation_is_known_by_its_posthoc_map_and_by_the_companion_of_all_seeds(tmp_path):

@@ -70,9 +70,9 @@ def drop_lines(path):
 @pytest.mark.parametrize(
     ("damage", "pattern", "warning"),
     [
-        (drop_lines, "*/rows-*.csv", "was changed after it was written"),
+        (drop_lines, "*/rows-*.csv", ""),
         (zero, "*/rows-*.json", ""),
-        (zero, "*/figures-*.json", "was changed after it was written"),
+        (zero, "*/figures-*.json", ""),
         (zero, "*/predictions/digits__test.safetensors", "digits__test.safetensors: .*; predicted again"),
         (zero, "study-mini/study.json", ""),
         (drop_lines, "study-mini/rows.csv", ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +56,9 @@ def _results(verb: ReportVerb) -> Results:
 
 
 def _study_folder(verb: ReportVerb) -> Path:
-    """Return the folder of a study by name or file, with the rows of archived runs collected if there are any."""
-    from regmixup.study.check import is_current
+    """Return the folder of a study by name or file, with the rows of all its runs that are archived or measured."""
     from regmixup.study.plan import load_study, studies
-    from regmixup.study.runner import collect_archived, study_folder
+    from regmixup.study.runner import collect, study_folder
 
     runs = verb.runs
     own = runs / f"study-{verb.what[0]}"
@@ -69,15 +67,9 @@ def _study_folder(verb: ReportVerb) -> Path:
     study = load_study(verb.what[0], verb.scale)
     if verb.scale == "smoke" and (runs / "smoke").is_dir():  # else a folder of archives, which has no such folder
         runs /= "smoke"
-    if folder := collect_archived(study, runs, verb.out):
+    if folder := collect(study, runs, verb.out):
         return folder
     folder = study_folder(study, runs)
-    if (folder / "study.json").is_file() and not is_current(study, folder):
-        how = "or a plugin that it uses, was edited: `regmixup study` brings them up to date"
-        warnings.warn(f"{folder} has results from before {study.source}, {how}", stacklevel=2)
     if verb.scale == "full" and not folder.is_dir() and (runs / "smoke" / f"{folder.name}-smoke").is_dir():
         raise ValueError(f"{folder} must hold the results of the study, run at smoke scale: add --scale smoke")
-    if not (folder / "study.json").is_file():
-        lack = f"no run of it is archived there, and there is no {folder.name}"
-        raise ValueError(f"runs must hold results of the study {verb.what[0]}, got {runs}: {lack}")
-    return folder
+    raise ValueError(f"runs must hold results of the study {verb.what[0]}, got {runs}: no run of it is done there")

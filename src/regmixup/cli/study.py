@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
-from regmixup.data.reading import describe_classes
-from regmixup.names import counted, printable
+from regmixup.names import printable
 from regmixup.study.archive import archive_places
-from regmixup.study.check import explain_missing, is_current, missing_data
+from regmixup.study.check import explain_missing, missing_data
+from regmixup.study.cost import estimate
 from regmixup.study.dispatch import Launcher
 from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import (
-    TIMING_HEADS,
-    Paces,
-    RunStatus,
-    estimate,
-    run_status,
-    show_status,
-    spent,
-    timing_lines,
-)
-from regmixup.study.tasks import Task, find_tasks
+from regmixup.study.status import RunStatus, run_status, status_lines
+from regmixup.study.tasks import find_tasks
 from regmixup.training.engine import Engine
 
 
@@ -86,10 +74,10 @@ class StudyVerb(Resources):
     """Start no run that would not end within so many minutes, judged by the last epochs of similar runs; print what is
     left."""
     dry_run: Switch = False
-    """Print what the study is about and expected to show, its runs, whether they are done, the time that they took and
-    that is left, and what data is missing."""
+    """Print what the study is about and expected to show, the state of its runs, the time that is left, and what
+    data is missing."""
     status: Switch = False
-    """Show the state of every run, read from the run folders, and do nothing."""
+    """Print the state of every run, read from the run folders, and do nothing."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -97,44 +85,79 @@ def main(args: Sequence[str]) -> None:
     study = load_study(verb.study, verb.scale)
     if verb.selected is not None:
         study = take_selected(study, verb.selected)
-    runs = verb.runs
     if verb.scale == "smoke":
-        runs = runs / "smoke"
+        verb = replace(verb, runs=verb.runs / "smoke")
         if verb.launcher == "local" and not (verb.device or verb.devices):
             verb = replace(verb, device="cpu")
     launcher = choose_launcher(verb)
     plan = list(study.runs())
-    archives = archive_places(study, verb.archive, runs)
-    places = [runs, *archives]
-    console = Console()
 
     def look() -> list[RunStatus]:
-        tasks, paces = find_tasks(plan, runs, launcher.device, archives), Paces(places, launcher.device)
-        return [run_status(task, paces) for task in tasks]
+        archives = archive_places(study, verb.archive, verb.runs)
+        return [run_status(task) for task in find_tasks(plan, verb.runs, launcher.device, archives)]
 
     if verb.status:
-        show_status(look, study.title, console)
-    elif verb.dry_run:
-        _print_plan(study, look(), verb, Paces(places, launcher.device), console.width)
-    else:
-        for name in dict.fromkeys(planned.config.train_set for planned in plan):
-            if classes := describe_classes(name, verb.root):
-                print(classes)
-        with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
-            if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
-                warnings.filterwarnings("ignore", "the best temperature")
-            folder = run_study(
-                study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
-                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
-            )  # fmt: skip
-        if verb.minutes is None or is_current(study, folder):
-            timing = timing_lines(plan, runs, launcher.device) if study.timing else []
-            _print_results(folder, console, timing)
-        if verb.minutes is not None:
-            print(f"left   {estimate(_waiting(look()), Paces(places, launcher.device))}")
+        print("\n".join(status_lines(look())))
+        return
+    if verb.dry_run:
+        _print_plan(study, look(), verb)
+        return
+    console = Console()
+    with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
+        if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
+            warnings.filterwarnings("ignore", "the best temperature")
+        folder = run_study(
+            study,
+            verb.runs,
+            root=verb.root,
+            workers=verb.workers,
+            engine=verb.engine,
+            progress=progress,
+            launcher=launcher,
+            archive=verb.archive,
+            logits=verb.logits,
+            minutes=verb.minutes,
+        )
+    if (folder / "rows.csv").is_file():
+        _print_results(folder, console)
+    if verb.minutes is not None:
+        print(f"left   {estimate(status.task for status in look())}")
 
 
-def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str]]) -> None:
+def choose_launcher(verb: StudyVerb) -> Launcher:
+    """Return the launcher that the flags describe; a flag that belongs to the other one is an error."""
+    names = ("ray_address", "gpus_per_run", "cpus_per_run")
+    for_ray = {name: value for name in names if (value := getattr(verb, name)) is not None}
+    if verb.launcher == "ray":
+        if verb.devices or verb.device:
+            raise ValueError("--device and --devices must not be given with --launcher ray, which assigns them")
+        return RayTasks(**{name.removeprefix("ray_"): value for name, value in for_ray.items()})
+    if for_ray:
+        raise ValueError(f"--{next(iter(for_ray)).replace('_', '-')} must be given with --launcher ray")
+    if verb.devices and verb.device:
+        raise ValueError(f"give --device or --devices, got {verb.device} and {' '.join(verb.devices)}")
+    devices = all_devices() if verb.devices == ("all",) else verb.devices or (verb.device,)
+    return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
+
+
+def _print_plan(study: Study, statuses: Sequence[RunStatus], verb: StudyVerb) -> None:
+    """Print what a study is about and expected to show, its runs, the time left, and what data is missing."""
+    # At smoke scale the expected result does not come out.
+    expected = read_header(studies().get(study.source, Path(study.source))).expected if study.scale == "full" else ""
+    for label, text in (("study", study.title), ("expect", expected), ("about", study.about)):
+        if text:
+            width = Console().width
+            print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
+    print("\n".join(status_lines(statuses)))
+    readable = [status.task for status in statuses if status.state != "damaged"]
+    print(f"left   {estimate(readable)}")
+    if choices := missing_choices(study, verb.runs):
+        print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
+    if missing := missing_data([task.planned for task in readable if not task.done], verb.root):
+        print(explain_missing(missing))
+
+
+def _print_results(folder: Path, console: Console) -> None:
     from regmixup.report.output import terminal_tables, write_report
     from regmixup.report.results import Results
     from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
@@ -142,67 +165,9 @@ def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str
     results = Results.open(folder)
     for table in terminal_tables(results):
         console.print(table)
-    if chosen := [one for one in results.selected if one["values"] or one["temperature"] is not None]:
+    if chosen := [choice for choice in results.selected if choice["values"] or choice["temperature"] is not None]:
         choices = SelectionTable(chosen)
-        console.print(_table(SELECTION_CAPTION, choices.heads, choices.lines))
-    if timing:
-        console.print(_table("Training cost, median over epochs", TIMING_HEADS, timing))
+        print(SELECTION_CAPTION)
+        for cells in (choices.heads, *choices.lines):
+            print("  ".join(map(printable, cells)))
     print(f"rows    {results.folder / 'rows.csv'}\nreport  {write_report(results)[0]}")
-
-
-def choose_launcher(verb: StudyVerb) -> Launcher:
-    """Return the launcher that the flags describe; a flag that belongs to the other one is an error."""
-    for_ray = ("ray_address", "gpus_per_run", "cpus_per_run")
-    given = {name: value for name in for_ray if (value := getattr(verb, name)) is not None}
-    if verb.launcher == "ray":
-        if verb.devices or verb.device:
-            raise ValueError("--device and --devices must not be given with --launcher ray, which assigns them")
-        return RayTasks(**{name.removeprefix("ray_"): value for name, value in given.items()})
-    if given:
-        raise ValueError(f"--{next(iter(given)).replace('_', '-')} must be given with --launcher ray")
-    if verb.devices and verb.device:
-        raise ValueError(f"give --device or --devices, got {verb.device} and {' '.join(verb.devices)}")
-    devices = all_devices() if verb.devices == ("all",) else verb.devices or (verb.device,)
-    return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
-
-
-def _waiting(found: Iterable[RunStatus]) -> list[Task]:
-    return [status.task for status in found if status.state != "done"]
-
-
-def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces: Paces, width: int) -> None:
-    """Print what a study is about and expected to show, its runs, the time spent and left, and what data is missing."""
-    # At smoke scale the expected result does not come out.
-    expected = read_header(studies().get(study.source, Path(study.source))).expected if study.scale == "full" else ""
-    for label, text in (("study", study.title), ("expect", expected), ("about", study.about)):
-        if text:
-            print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
-    words = {"running": "in use", "failed": "to do", "waiting": "to do"}
-    states = [words.get(status.state, status.state) for status in found]
-    wide, longest = max(6, *map(len, states)), max(len(status.task.planned.name) for status in found)
-    for state, status in zip(states, found, strict=True):
-        where = status.note if state == "damaged" else status.task.source
-        print(f"{state:{wide}} {status.task.planned.name:{longest}}  {where}")
-    # As after a kill or on a full disk.
-    lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
-    if lacking and verb.archive is not None:
-        print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
-    if trained := [folder for one in found if one.state != "damaged" for folder in one.task.trained_folders()]:
-        print(f"spent  {spent(trained)}")
-    damaged = {one.task.archive or one.task.chosen for one in found if one.state == "damaged"}
-    broken = f"; {counted(len(damaged), 'archive')} damaged" if damaged else ""
-    print(f"left   {estimate(_waiting(found), paces)}{broken}")
-    if choices := missing_choices(study, verb.runs):
-        print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
-    if missing := missing_data([task.planned for task in _waiting(found) if task.archive is None], verb.root):
-        print(explain_missing(missing))
-
-
-def _table(title: str, heads: Iterable[str], lines: Iterable[Sequence[str]]) -> Table:
-    """Return a terminal table of plain text; long cells are folded, and square brackets are no markup."""
-    table = Table(title=Text(printable(title), "bold"), box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in heads:
-        table.add_column(Text(head), overflow="fold")
-    for line in lines:
-        table.add_row(*(Text(printable(cell)) for cell in line))
-    return table

@@ -9,12 +9,13 @@ What `regmixup study` and `rm.study.run` do, in order:
     plan       read the file, list its planned runs          plan.py, planned_run.py, grid.py, smoke.py
     find       make each a task; `Task.done` says if it is done   tasks.py, archive.py
     check      data, folders and archives; stop here if not  check.py, runner.py
-    dispatch   decide which task starts next, and where      dispatch.py, launchers.py; a time limit: status.py
-    complete   train, predict, evaluate, draw                evaluate_run.py, figures.py, called by tasks.attempt
+    dispatch   decide which task starts next, and where      dispatch.py, launchers.py; a time limit: cost.py
+    complete   train, predict, evaluate, draw                attempt.py, evaluate_run.py, figures.py
     archive    keep the results without the weights          archive.py
     collect    write one table of rows and the selection     runner.py, select.py
 
-`--status` and `--dry-run` stop after the second step and print what status.py says: states, time spent, time left.
+`--status` and `--dry-run` stop after the second step and print states (status.py), time spent and time left
+(cost.py).
 
 A planned run is one line of a table; several lines can share one training. A row is one measured value. A companion is
 a second training, without the validation images, that chooses temperature and prior variance for a model trained on
@@ -27,13 +28,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regmixup.study.cost import estimate
     from regmixup.study.launchers import InTurn, Processes, RayTasks
     from regmixup.study.plan import Study
     from regmixup.study.plan import load_study as load
     from regmixup.study.plan import studies as available
     from regmixup.study.planned_run import Evaluation, PlannedRun
     from regmixup.study.runner import run_study as run
-    from regmixup.study.status import estimate
 
 __all__ = [
     "Evaluation", "InTurn", "PlannedRun", "Processes", "RayTasks", "Study", "available", "estimate", "load", "run",
@@ -47,7 +48,7 @@ _PLACES = {
     "RayTasks": "launchers.RayTasks",
     "Study": "plan.Study",
     "available": "plan.studies",
-    "estimate": "status.estimate",
+    "estimate": "cost.estimate",
     "load": "plan.load_study",
     "run": "runner.run_study",
 }

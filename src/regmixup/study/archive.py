@@ -6,7 +6,7 @@ An archive is a folder with the run's own name, so archives are merged by copyin
     rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation, but for the images to look at
     outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS, of some lines
     logits-STEM.npz                             where asked for: logits of the test and OOD sets, float16
-    archive.json                                checksums of all of these and of the predictions, commit, numerics
+    archive.json                                the evaluations, and checksums of all of these
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,6 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
             return folder
         if stem in note.get("evaluations", []):
             return folder
-        if (rows := _packed(run_folder.rows_path(folder, stem))).is_file():
-            warnings.warn(
-                f"{rows} does not count, as {NOTE} beside it does not name it: copy the whole folder {folder} again",
-                stacklevel=2,
-            )
     return None
 
 
@@ -82,14 +76,6 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     """Archive an evaluated run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = run.config.folder_in(into), planned.stem
     before = run_folder.read_archived(folder)
-    earlier = before.get("files", {}).get(run_folder.PROVENANCE)
-    earlier_lines = [name for name in before.get("evaluations", []) if name != stem]
-    if earlier_lines and earlier != digest(run.folder / run_folder.PROVENANCE):
-        warnings.warn(
-            f"{folder} now holds lines of two trainings of one configuration, whose weights need not be equal: "
-            f"{', '.join(earlier_lines)} of an earlier one ({before.get('commit')}), {stem} of this one",
-            stacklevel=2,
-        )
     names = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
     if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
         names.append(path.name)
@@ -105,16 +91,9 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     if logits and planned.evaluate.test:
         names.append(f"logits-{stem}.npz")
         _write_arrays(folder / names[-1], _logit_arrays(run, planned.evaluate))
-    record = run.provenance()
-    stored = [path for name in planned.evaluate.reported() if (path := run.predictions_path(name)).is_file()]
-    checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
     note = {
-        "fingerprint": run.fingerprint,
-        "numerics": record["versions"]["numerics"],
-        "commit": record.get("commit"),
         "evaluations": sorted({*before.get("evaluations", []), stem}),
         "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(names)}},
-        "predictions": {**before.get("predictions", {}), **checksums},
     }
     write_table(folder / NOTE, note)  # at the end: a run without it is not archived
     return folder

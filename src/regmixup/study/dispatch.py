@@ -12,8 +12,9 @@ import torch
 
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_held
-from regmixup.study.status import Budget
-from regmixup.study.tasks import Job, Task, TaskOutcome
+from regmixup.study.attempt import Job, TaskOutcome
+from regmixup.study.cost import Budget
+from regmixup.study.tasks import Task
 from regmixup.training.reporting import EpochRecord
 
 POLL_SECONDS = 0.5
@@ -60,46 +61,40 @@ def dispatch(
     """Yield the outcome of every task as it ends.
 
     Tasks that share a folder never run at once, and keep their order in the plan. Without a budget, a task whose folder
-    another process holds is tried until that process ends, so it is taken over if the other is killed. With a budget
-    it is left to the other process, and what does not fit has no outcome. Both are tried again when another task ends:
-    it may have trained the companion that they need, and the fewer share a device, the faster they are.
+    another process holds is tried until that process ends, so it is taken over if the other is killed. With a budget,
+    such a task and one that does not fit are put aside, and tried again when another task ends: it may have trained the
+    companion that they need, and the fewer share a device, the faster they are. They may end without an outcome.
     """
-    waiting, running, postponed = list(tasks), list[Task](), list[Task]()
+    waiting, running, aside = list(tasks), list[Task](), list[Task]()
     not_before: dict[int, float] = {}
-    held: dict[int, str] = {}
     begun = set[int]()
     while waiting or running:
         while pool.has_room() and (task := _next(waiting, running, not_before)):
             waiting.remove(task)
-            if budget is not None and not budget.fits(task):
-                postponed.append(task)
-            else:
+            if budget is None or budget.fits(task):
                 running.append(task)
                 pool.submit(task)
+            else:
+                aside.append(task)
         for outcome in pool.wait(POLL_SECONDS):
             task = next(task for task in running if task.index == outcome.task.index)
             running.remove(task)
-            if not outcome.held:
-                waiting, postponed = sorted([*waiting, *postponed], key=lambda task: task.index), []
-                not_before.clear()
-                held.pop(task.index, None)
+            if outcome.held and budget is not None:
+                aside.append(task)
+            elif outcome.held:
+                if task.index not in not_before:
+                    warnings.warn(f"{task.label} waits: {outcome.held}", stacklevel=2)
+                not_before[task.index] = time.monotonic() + RETRY_SECONDS
+                waiting = _in_order([*waiting, task])
+            else:
+                waiting, aside = _in_order([*waiting, *aside]), []
                 _show_end(progress, outcome)
                 yield outcome
-            elif budget is not None:
-                held[task.index] = outcome.held
-                postponed.append(task)
-            else:
-                # Another task of this study may train the companion: of that there is nothing to say.
-                ours = task.companion is not None and any(other.companion == task.companion for other in running)
-                if held.get(task.index) != outcome.held and not ours:
-                    warnings.warn(f"{task.label} waits: {outcome.held}", stacklevel=2)
-                held[task.index] = outcome.held
-                not_before[task.index] = time.monotonic() + RETRY_SECONDS
-                waiting = sorted([*waiting, task], key=lambda task: task.index)
         _show_running(progress, running, begun)
-    if budget is not None and held:
-        shares = "; ".join(f"{task.label} ({held[task.index]})" for task in tasks if task.index in held)
-        warnings.warn(f"left to other processes, which work on them or their companions: {shares}", stacklevel=2)
+
+
+def _in_order(tasks: Sequence[Task]) -> list[Task]:
+    return sorted(tasks, key=lambda task: task.index)
 
 
 def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int, float]) -> Task | None:

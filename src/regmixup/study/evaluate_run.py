@@ -1,10 +1,11 @@
-"""From a planned run to its rows and the data of its figures: train, predict, apply the posthoc map, evaluate.
+"""From a trained run to its rows and the data of its figures: predict, apply the posthoc map, evaluate.
 
 Where the temperature T of the tables is chosen:
 
     1. `Study._companion` in plan.py says which model chooses: the run itself, on validation images that it was not
        trained on (calibration "holdout"), or a companion that was trained without them.
-    2. `complete_run` below trains the companion, or finds its archive, and takes T from its row "temperature".
+    2. `_complete` in attempt.py trains the companion, or finds its archive, and passes its rows on as `choices`;
+       `evaluate_run` below takes T from the row "temperature".
     3. `fit_temperature` in evaluation/evaluate.py passes validation predictions through the posthoc map.
     4. `TemperatureScaling.fit` in posthoc/temperature.py searches the T with the smallest ECE.
 
@@ -18,77 +19,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Unpack
 
 import torch
 
 from regmixup import evaluation, metrics, posthoc, run_folder
 from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
-from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
+from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, as_given
+from regmixup.storage import digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study import figures
-from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
-from regmixup.study.planned_run import Evaluation, PlannedRun
-from regmixup.training.config import TrainConfig, choose_device, resolve
-from regmixup.training.engine import Engine
-from regmixup.training.reporting import counted_on
+from regmixup.study.archive import outcomes_path, write_outcomes
+from regmixup.study.planned_run import PlannedRun
 from regmixup.training.run import Run
-from regmixup.training.train import Hooks, train
 from regmixup.types import Predictions, Row
-
-
-def complete_run(
-    planned: PlannedRun,
-    runs: str | Path = "runs",
-    *,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-    workers: int | None = None,
-    engine: Engine | None = None,
-    chosen: Path | None = None,
-    **hooks: Unpack[Hooks],
-) -> list[Row]:
-    """Train, predict and evaluate one run of a study, skipping what is done. Arguments as of `train`.
-
-    chosen: an archive with what the run's companion chose; without it the companion is trained, beside the run.
-    The run folder is held from beginning to end: another process that asks for it meanwhile gets an InUseError.
-    Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
-    """
-    device = choose_device(device)
-    companion = planned.choosing
-
-    def train_here(config: TrainConfig, earlier: int) -> Run:
-        return train(
-            resolve(config, device),
-            runs,
-            root=root,
-            device=device,
-            workers=workers,
-            engine=engine,
-            on_start=hooks.get("on_start"),
-            on_step=counted_on(hooks.get("on_step"), earlier),
-            on_epoch=counted_on(hooks.get("on_epoch"), earlier),
-        )
-
-    with Run.of(resolve(planned.config, device), runs).owned():
-        if companion is None:
-            return evaluate_run(planned, train_here(planned.config, 0), root=root, device=device)
-        if chosen is not None:
-            choices = archived_rows(chosen, companion.stem)  # before training, as it may be damaged
-            run = train_here(planned.config, 0)
-        else:
-            with suppress(InUseError):  # another process trains it; this run needs it only at the end
-                train_here(companion.config, 0)
-            run = train_here(planned.config, companion.config.all_epochs)
-            choices = evaluate_run(companion, train_here(companion.config, 0), root=root, device=device)
-        return evaluate_run(planned, run, root=root, device=device, choices=choices)
 
 
 def evaluate_run(
@@ -104,150 +51,125 @@ def evaluate_run(
     Other lines and studies may share the run. choices: the rows of its companion, if it has one; T and sigma_0 are
     those of that.
     """
-    sets, posthoc_map, temperature = planned.evaluate, planned.posthoc, None
-    if choices:  # so that this run needs no validation set
+    stem, temperature = planned.stem, None
+    if choices:
         values = {row.metric: row.value for row in choices}
-        temperature, sets = values["temperature"], replace(sets, validation="", calibration="holdout")
-        if posthoc_map is not None and posthoc_map.needs_validation:
-            assert isinstance(posthoc_map, LastLayerLaplace), "no other map chooses anything on a validation set"
-            posthoc_map = replace(posthoc_map, prior_variance=values.get("prior_variance"))
+        temperature, planned = values["temperature"], _with_choices(planned, values)
+    sets = planned.evaluate
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
-    features = True if planned.keeps_features else None
-    subject = _Subject(planned.label, run, sets, posthoc_map, temperature, features, root, device)
-    names = [*sets.datasets(), *subject.fitted_on]
-    run.store(names, features=features, root=root, device=device)
+    names = [*sets.datasets(), *([run.config.train_set] if _needs_train(planned) else [])]
+    run.store(names, features=planned.keeps_features or None, root=root, device=device)
     predicted = [run.predictions_path(name) for name in names]
-    settings = (planned.label, run.fingerprint, sets, posthoc_map, temperature)
+    settings = (planned.label, run.fingerprint, sets, planned.posthoc, temperature)
 
-    rows_path = run_folder.rows_path(run.folder, planned.stem)
-    figures_path, outcomes = run_folder.figures_path(run.folder, planned.stem), outcomes_path(run.folder, planned.stem)
-    results = [rows_path, figures_path, outcomes] if sets.test else [rows_path]
+    rows_path, figures_path = run_folder.rows_path(run.folder, stem), run_folder.figures_path(run.folder, stem)
+    results = [rows_path, figures_path, outcomes_path(run.folder, stem)] if sets.test else [rows_path]
     if not are_current(results, cache_key(predicted, settings)):
-        write_rows(rows_path, rows := subject.rows())
-        if sets.test:
-            subject.write_figures(figures_path, outcomes, rows)
+        _measure(planned, run, results, temperature=temperature, root=root, device=device)
         # The key is computed anew, as a damaged file of predictions may have been made again.
         mark_current(results, cache_key(predicted, settings))
     return read_rows(rows_path)
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """A run and what it is evaluated by; its predictions are read, and its posthoc map is fitted, when needed.
+def _with_choices(planned: PlannedRun, values: dict[str, float]) -> PlannedRun:
+    """Return a line that needs no validation set: what its companion chose there, by metric, is fixed."""
+    posthoc_map = planned.posthoc
+    if posthoc_map is not None and posthoc_map.needs_validation:
+        assert isinstance(posthoc_map, LastLayerLaplace), "no other map chooses anything on a validation set"
+        posthoc_map = replace(posthoc_map, prior_variance=values.get("prior_variance"))
+    sets = replace(planned.evaluate, validation="", calibration="holdout")
+    return replace(planned, evaluate=sets, posthoc=posthoc_map)
 
-    temperature: that of its companion, else None. features: as of `Run.predict`.
+
+def _needs_train(planned: PlannedRun) -> bool:
+    """Return whether anything is fitted on the train set: scores of features, or the posthoc map."""
+    return planned.evaluate.feature_scores or (planned.posthoc is not None and planned.posthoc.needs_train)
+
+
+def _measure(
+    planned: PlannedRun,
+    run: Run,
+    results: Sequence[Path],
+    *,
+    temperature: float | None,
+    root: str | Path | None,
+    device: torch.device,
+) -> None:
+    """Compute and write the rows of a run and, with a test set, the data of its figures and the outcome of each image.
+
+    results: where to write these. temperature: that of its companion, else None.
     """
+    sets, config = planned.evaluate, run.config
+    predict = partial(run.predict, features=planned.keeps_features or None, root=root, device=device)
+    # Scores of features are fitted on the CPU. Sampling and resampling are faster where the model was.
+    place = "cpu" if sets.feature_scores else device
+    train = predict(config.train_set) if _needs_train(planned) else None
+    scored_train = train if sets.feature_scores and config.members == 1 else None  # an ensemble has no features
+    validation = predict(sets.validation).to(place) if sets.validation else None
+    fitted: FittedPosthoc = as_given
+    if planned.posthoc is not None:
+        fitted = planned.posthoc.fit(train=train if planned.posthoc.needs_train else None, validation=validation)
 
-    label: str
-    run: Run
-    sets: Evaluation
-    posthoc: Posthoc | None
-    temperature: float | None
-    features: bool | None
-    root: str | Path | None
-    device: torch.device
+    template = Row(
+        run=run.fingerprint[:12],
+        method=planned.label,
+        network=config.network,
+        train_set=config.train_set,
+        seed=config.seed,
+    )
+    bootstrap = Bootstrap(resamples=sets.resamples)
+    if not sets.test:
+        # A study that selects may know no more: validation metrics, and the T with the smallest ECE.
+        assert validation is not None, "an evaluation without a test set has a validation set"
+        rows = evaluate(validation, posthoc=fitted, bootstrap=bootstrap, row=template)
+        named = replace(template, dataset=validation.dataset, posthoc="temperature", metric="temperature")
+        write_rows(results[0], [*rows, replace(named, value=fit_temperature(fitted, validation))])
+        return
+    rows = evaluate(
+        predict(sets.test).to(place),
+        validation=validation,
+        temperature=temperature,
+        train=scored_train,
+        posthoc=fitted,
+        shift=[predict(name).to(place) for name in sets.shift_sets()],
+        ood=[predict(name).to(place) for name in sets.ood],
+        bootstrap=bootstrap,
+        row=template,
+    )
+    write_rows(results[0], rows)
 
-    @property
-    def fitted_on(self) -> list[str]:
-        """Return the train set where anything is fitted on it: scores of features, or the posthoc map."""
-        needs_train = self.posthoc is not None and self.posthoc.needs_train
-        return [self.run.config.train_set] if self.sets.feature_scores or needs_train else []
+    def mapped(name: str, at: float = 1.0) -> Predictions:
+        return fitted(predict(name).to(device), at).to("cpu")
 
-    def predict(self, name: str) -> Predictions:
-        return self.run.predict(name, features=self.features, root=self.root, device=self.device)
-
-    def predict_here(self, name: str) -> Predictions:
-        """Return predictions where rows are computed: scores of features are fitted on the CPU.
-
-        Sampling and resampling are faster where the model was.
-        """
-        return self.predict(name).to("cpu" if self.sets.feature_scores else self.device)
-
-    @cached_property
-    def validation(self) -> Predictions | None:
-        return self.predict_here(self.sets.validation) if self.sets.validation else None
-
-    @cached_property
-    def fitted(self) -> FittedPosthoc:
-        """Fit the posthoc map, once for rows and figures."""
-        if self.posthoc is None:
-            return as_given
-        train_predictions = self.predict(self.run.config.train_set) if self.posthoc.needs_train else None
-        return self.posthoc.fit(train=train_predictions, validation=self.validation)
-
-    def train_predictions(self) -> Predictions | None:
-        """Return the train predictions that scores of features are fitted on; an ensemble has no features."""
-        used = self.sets.feature_scores and self.run.config.members == 1
-        return self.predict(self.run.config.train_set) if used else None
-
-    def rows(self) -> list[Row]:
-        """Compute every row, without cache."""
-        sets, run, validation = self.sets, self.run, self.validation
-        bootstrap = Bootstrap(resamples=sets.resamples)
-        template = Row(
-            run=run.fingerprint[:12],
-            method=self.label,
-            network=run.config.network,
-            train_set=run.config.train_set,
-            seed=run.config.seed,
-        )
-        if not sets.test:
-            # A study that selects may know no more: validation metrics, and the T with the smallest ECE.
-            assert validation is not None, "an evaluation without a test set has a validation set"
-            rows = evaluate(validation, posthoc=self.fitted, bootstrap=bootstrap, row=template)
-            named = replace(template, dataset=validation.dataset, posthoc="temperature", metric="temperature")
-            return [*rows, replace(named, value=fit_temperature(self.fitted, validation))]
-        return evaluate(
-            self.predict_here(sets.test),
-            validation=validation,
-            temperature=self.temperature,
-            train=self.train_predictions(),
-            posthoc=self.fitted,
-            shift=[self.predict_here(name) for name in sets.shift_sets()],
-            ood=[self.predict_here(name) for name in sets.ood],
-            bootstrap=bootstrap,
-            row=template,
-        )
-
-    def write_figures(self, path: Path, outcomes: Path, rows: Sequence[Row]) -> None:
-        """Write the data of the figures, and the outcome of every image. rows: for the temperature."""
-        sets = self.sets
-
-        def mapped(name: str, at: float = 1.0) -> Predictions:
-            return self.fitted(self.predict(name).to(self.device), at).to("cpu")
-
-        versions = {"none": mapped(sets.test)}
-        for row in rows:
-            if row.metric == "temperature":
-                versions["temperature"] = mapped(sets.test, row.value)
-        ood = [mapped(name) for name in sets.ood]
-        write_outcomes(outcomes, [versions["none"], *ood])
-        drawn = figures.figure_data(
-            versions,
-            ood,
-            train=self.train_predictions(),
-            profile=mapped(sets.profile) if sets.profile else None,
-            classes=self.run.provenance()["classes"],
-            root=self.root,
-        )
-        write_table(path, drawn, indent=None)
+    versions = {"none": mapped(sets.test)}
+    for row in rows:
+        if row.metric == "temperature":
+            versions["temperature"] = mapped(sets.test, row.value)
+    ood = [mapped(name) for name in sets.ood]
+    drawn = figures.figure_data(
+        versions,
+        ood,
+        train=scored_train,
+        profile=mapped(sets.profile) if sets.profile else None,
+        classes=run.provenance()["classes"],
+        root=root,
+    )
+    write_table(results[1], drawn, indent=None)
+    write_outcomes(results[2], [versions["none"], *ood])
 
 
 def are_current(results: Sequence[Path], key: str) -> bool:
-    """Return whether all results are there, unchanged since they were written, and computed from what `key` names.
+    """Return whether all results are there, computed from what `key` names, and unchanged since.
 
     results: rows first; beside them `mark_current` has left a note.
     """
-    note = results[0].with_suffix(".json")
-    if not all(path.is_file() for path in (note, *results)):
+    if not all(path.is_file() for path in results):
         return False
     try:
-        stored = read_table(note)
-    except ValueError:
+        note = read_table(results[0].with_suffix(".json"))
+    except (OSError, ValueError):
         return False
-    if stored.get("key") == key and stored != _marks(results, key):
-        warnings.warn(f"{results[0]}, or what lies beside it, was changed after it was written", stacklevel=3)
-    return stored == _marks(results, key)
+    return note == _marks(results, key)
 
 
 def mark_current(results: Sequence[Path], key: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import resources
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
-from regmixup.config import check_choices, decode, encode, fingerprint, introduced, values_of
+from regmixup.config import check_choices, decode, encode
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, unknown
-from regmixup.study.grid import Point, ValueGrid, adjust, as_tuple, check_distinct
+from regmixup.study.grid import Point, adjust, as_tuple, check_distinct, grid_points
 from regmixup.study.planned_run import Evaluation, PlannedRun, usual_posthoc
 from regmixup.study.smoke import SEEDS, shrink
 
@@ -24,238 +24,6 @@ if TYPE_CHECKING:
     from regmixup.training.run import BatchNorm
 
 Scale = Literal["full", "smoke"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One recipe of a study: its methods, the changes to its training, and the datasets its models are evaluated on.
-
-    values: for a method, the fields that another study selected, named as in a grid; see `take_selected`.
-    """
-
-    recipe: str
-    methods: tuple[str, ...]
-    evaluate: Evaluation
-    train: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyKeys:
-    """The keys of a study file that `Study` takes over unchanged.
-
-    seeds_of: the seeds of a method, where they differ from `seeds`. grid: the values of a method, see `grid.py`.
-    reuses: other studies, whose archived runs count as done here; their archives lie in folders beside this study's.
-    confirms: the study that selects what this one measures; this one then only runs with these choices.
-    select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
-    timing: report the time of an epoch of each method, too.
-    refresh_batch_norm: the methods (true for all) that are also evaluated with batch-norm statistics estimated again
-    from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
-    refresh_augmented, refresh_mixed: evaluate them with statistics of augmented images, and of mixed ones, too.
-    about: what the study can and cannot show, printed in the report.
-    """
-
-    name: str
-    title: str
-    seeds: tuple[int, ...]
-    seeds_of: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
-    grid: dict[str, Any] = field(default_factory=dict)
-    select: bool = False
-    timing: bool = False
-    refresh_batch_norm: bool | tuple[str, ...] = introduced(False)
-    refresh_augmented: bool = introduced(False)
-    refresh_mixed: bool = introduced(False)
-    reuses: tuple[str, ...] = introduced(())
-    confirms: str = introduced("")
-    about: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study(StudyKeys):
-    """Methods x recipes x seeds x grids. scale: "smoke" runs in seconds, see `smoke.py`. source: the study file."""
-
-    parts: tuple[Part, ...]
-    scale: Scale = "full"
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        if not re.fullmatch(r"[\w.-]+", self.name):
-            raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
-        check_distinct("seeds", self.seeds)
-        for method, seeds in self.seeds_of.items():
-            check_name("method under [seeds_of]", method, self.methods)
-            if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
-                raise ValueError(f"seeds_of.{method} must be a list of int, got {seeds!r}")
-            check_distinct(f"seeds_of.{method}", seeds)
-        for method in self.refreshed:
-            check_name("method of refresh_batch_norm", method, self.methods)
-        if (self.refresh_augmented or self.refresh_mixed) and not self.refreshed:
-            raise ValueError("refresh_augmented and refresh_mixed must be false where refresh_batch_norm is")
-        if self.select:
-            self._check_selection()
-        for method in self.grid:
-            check_name("method with a grid", method, self.methods)
-            self._check_grids(method, self.grids_of(method))
-
-    def _check_selection(self) -> None:
-        """Raise if a study that selects could see anything but validation images."""
-        if self.refresh_batch_norm:
-            raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
-        for part in self.parts:
-            if part.evaluate.test:
-                raise ValueError(
-                    "a study that selects must evaluate on a validation set and on nothing else, so that no test, "
-                    f"shifted or OOD set can reach the choice; {part.recipe} names {part.evaluate.test}"
-                )
-
-    def _check_grids(self, method: str, grids: list[ValueGrid]) -> None:
-        for grid in grids:
-            _check_fields(grid.fields, f"grid.{method}")
-        labels = [f"{method}{point}" for grid in grids for point in grid.points()]
-        if repeated := [label for label in labels if labels.count(label) > 1]:
-            raise ValueError(
-                f"grid.{method} must give each point a label of its own, got {repeated[0]} twice: a value appears in "
-                "it if it stands in a list"
-            )
-        if self.select and len({axis.of_posthoc for grid in grids for axis in grid.axes}) > 1:
-            raise ValueError(
-                f"the grid of {method} must be over training or over posthoc fields where a study selects: the "
-                "former are chosen by accuracy, the latter by ECE"
-            )
-        if self.select and any(sorted(grid.fixed) != sorted(grids[0].fixed) for grid in grids):
-            raise ValueError(
-                f"the tables of grid.{method} must differ in lists alone where a study selects, got "
-                f"{' and '.join(str(dict(grid.fixed)) for grid in grids)}: what stands in no list is not passed on"
-            )
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Return the methods of all recipes, in order of appearance."""
-        return tuple(dict.fromkeys(name for part in self.parts for name in part.methods))
-
-    @property
-    def refreshed(self) -> tuple[str, ...]:
-        """Return the methods that are also evaluated with refreshed batch-norm statistics."""
-        if isinstance(self.refresh_batch_norm, tuple):
-            return self.refresh_batch_norm
-        return self.methods if self.refresh_batch_norm else ()
-
-    def grids_of(self, method: str) -> list[ValueGrid]:
-        """Return a method's grids, one for each of its tables; without any, the single point that changes nothing."""
-        tables = self.grid.get(method, {})
-        tables = [tables] if isinstance(tables, Mapping) else tables
-        if not isinstance(tables, list) or not tables or not all(isinstance(table, Mapping) for table in tables):
-            raise ValueError(f"grid.{method} must be a table, or several ([[grid.{method}]]), got {tables!r}")
-        return [ValueGrid.of(table) for table in tables]
-
-    def runs(self) -> Iterator[PlannedRun]:
-        """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
-        plan = list(self._runs() if self.scale == "full" else shrink(self._runs()))
-        # Lines of one run share its predictions, which are made again where features are needed and not stored.
-        keys = [(planned.config, planned.batch_norm, planned.evaluate) for planned in plan]
-        with_features = {
-            key for key, planned in zip(keys, plan, strict=True) if planned.posthoc and planned.posthoc.needs_features
-        }
-        return (replace(planned, keeps_features=key in with_features) for key, planned in zip(keys, plan, strict=True))
-
-    def at_smoke_scale(self) -> Study:
-        """Return the study at smoke scale, under a name and a title that say so."""
-        return replace(
-            self,
-            name=f"{self.name}-smoke",
-            title=f"{self.title} (smoke scale)",
-            seeds=self.seeds[:SEEDS],
-            seeds_of={method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()},
-            scale="smoke",
-        )
-
-    def _runs(self) -> Iterator[PlannedRun]:
-        all_seeds = [*self.seeds, *(seed for seeds in self.seeds_of.values() for seed in seeds)]
-        for seed in dict.fromkeys(all_seeds):
-            for part in self.parts:
-                for method in part.methods:
-                    if seed in self.seeds_of.get(method, self.seeds):
-                        yield from self._lines(part, method, seed)
-
-    def _lines(self, part: Part, method: str, seed: int) -> Iterator[PlannedRun]:
-        """Plan the points of a method's grid, each with the lines of its refreshed batch-norm statistics."""
-        refreshed: list[BatchNorm] = []
-        if method in self.refreshed:
-            refreshed.append("refreshed")
-            refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
-            refreshed += ["refreshed-mixed"] if self.refresh_mixed else []
-        for grid in self.grids_of(method):
-            for point in grid.points():
-                try:
-                    planned = self._plan(part, method, seed, point, grid.changes(point))
-                except ValueError as error:
-                    where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
-                    raise ValueError(f"cannot plan {where}: {error}") from error
-                yield planned
-                yield from (planned.refreshed(statistics) for statistics in refreshed)
-
-    def _plan(self, part: Part, method: str, seed: int, point: Point, changes: dict[str, Any]) -> PlannedRun:
-        from regmixup.training.config import configure
-
-        changes = part.values.get(method, {}) | changes
-        plain = {name: as_tuple(value) for name, value in (part.train | changes).items() if "." not in name}
-        dotted = {name: value for name, value in changes.items() if "." in name}
-        config = configure(part.recipe, method, seed=seed, **plain)
-        config, posthoc = adjust(config, usual_posthoc(method, part.recipe), dotted)
-        return PlannedRun(
-            method=method,
-            config=config,
-            recipe=part.recipe,
-            label=f"{method}{point}",
-            evaluate=part.evaluate,
-            posthoc=posthoc,
-            companion=self._companion(config, part.evaluate),
-            point=point,
-        )
-
-    def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
-        """Return the companion of a run, after checking that the validation set may choose anything."""
-        from regmixup.data.roles import check_validation, rest_of
-
-        validation = evaluate.validation
-        if not validation:
-            return None
-        if evaluate.calibration == "holdout":
-            check_validation(validation, config.train_set)
-            return None
-        check_validation(validation, config.train_set, seen=False)
-        seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
-        return replace(config, train_set=rest_of(validation), seed=seed)
-
-    @property
-    def content(self) -> str:
-        """Return a fingerprint of what the study asks for, wherever its file lies, and of the plugins it trains by."""
-        from regmixup.training.config import plugins_of
-
-        plugins = {origin for planned in self.runs() for origin in plugins_of(planned.config, planned.method)}
-        return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in plugins))))
-
-    @cached_property
-    def record(self) -> Mapping[str, Any]:
-        """Return the study as JSON values, with what its runs really use; at smoke scale its file says otherwise.
-
-        recipes: network, train set and evaluation sets of every recipe. recipe, evaluate: those of the first.
-        """
-        by_recipe: dict[str, Any] = {}
-        for planned in self.runs():
-            train_set = planned.config.train_set
-            trained = {"network": planned.config.network, "train_set": train_set, "images": find(train_set).images}
-            by_recipe.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
-        first = next(iter(by_recipe))
-        return {
-            **encode(self),
-            "content": self.content,
-            "methods": list(self.methods),
-            "recipes": by_recipe,
-            "recipe": first,
-            "evaluate": by_recipe[first]["evaluate"],
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,57 +42,211 @@ class StudyHeader:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyFile(StudyKeys, StudyHeader):
-    """The keys of a study file.
+class Study(StudyHeader):
+    """Methods x recipes x seeds x grids: the keys of a study file.
 
-    Sections [train.X] and [evaluate.X] apply to the recipe X, or to all recipes whose train set is of the family X;
-    keys of [train] and [evaluate] themselves apply to all.
+    recipe or recipes: one of them. only: for a method, the recipes that it runs with. seeds_of: for a method, its
+    seeds where they differ from `seeds`. grid: the values of a method, see `grid.py`.
+    train: changes to the recipes. evaluate: the fields of `Evaluation`. Sections [train.X] and [evaluate.X] apply to
+    the recipe X, or to all recipes whose train set is of the family X.
+    select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
+    confirms: the study that selects what this one measures; this one then only runs with these choices.
+    reuses: other studies, whose archived runs count as done here; their archives lie in folders beside this study's.
+    refresh_batch_norm: the methods (true for all) that are also evaluated with batch-norm statistics estimated again
+    from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
+    refresh_augmented, refresh_mixed: then evaluate them with statistics of augmented images, and of mixed ones, too.
+    about: what the study can and cannot show, printed in the report.
+
+    The last three are not for files. scale: "smoke" runs in seconds, see `smoke.py`. source: the study file.
+    selected: for a recipe and a method, the fields that another study chose; see `take_selected`.
     """
 
+    name: str
     methods: tuple[str, ...]
+    seeds: tuple[int, ...]
     evaluate: dict[str, Any]
     recipe: str = ""
     recipes: tuple[str, ...] = ()
     only: dict[str, Any] = field(default_factory=dict)
+    seeds_of: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
+    select: bool = False
+    confirms: str = ""
+    reuses: tuple[str, ...] = ()
+    refresh_batch_norm: bool | tuple[str, ...] = False
+    refresh_augmented: bool = False
+    refresh_mixed: bool = False
+    about: str = ""
+    scale: Scale = "full"
+    source: str = ""
+    selected: dict[str, Any] = field(default_factory=dict)
 
-    def study(self, source: str) -> Study:
-        """Return the study, with every section resolved. source: the path of the file."""
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
+        self._check_names()
+        for method in self.grid:
+            labels = [f"{method}{point}" for point in self.points_of(method)]
+            if repeated := [label for label in labels if labels.count(label) > 1]:
+                raise ValueError(
+                    f"grid.{method} must give each point a label of its own, got {repeated[0]} twice: a value appears "
+                    "in it if it stands in a list"
+                )
+        if self.select and self.refresh_batch_norm:
+            raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
+        for recipe, sets in self.evaluations.items():
+            if self.select and sets.test:
+                raise ValueError(
+                    "a study that selects must evaluate on a validation set and on nothing else, so that no test, "
+                    f"shifted or OOD set can reach the choice; {recipe} names {sets.test}"
+                )
+
+    def _check_names(self) -> None:
+        """Raise for names that are not known, or not of this study."""
         if bool(self.recipe) == bool(self.recipes):
             raise ValueError("study must have recipe (str), or recipes (a list of str)")
-        names = (self.recipe,) if self.recipe else self.recipes
-        check_distinct("recipes", names)
+        check_distinct("seeds", self.seeds)
         check_distinct("methods", self.methods)
+        check_distinct("recipes", self.all_recipes)
         for method in self.methods:
             methods.get(method)
-        for method, chosen in self.only.items():
-            check_name("method under [only]", method, self.methods)
-            if not isinstance(chosen, list) or not chosen:
-                raise ValueError(f"only.{method} must be a list of recipes, got {chosen!r}")
-            for recipe in chosen:
-                check_name(f"recipe of only.{method}", recipe, names)
-        families = {name: find(recipes.get(name).train_set).family for name in names}
-        for table in (self.train, self.evaluate):
-            for section in _sections(table):
-                check_name("recipe or family of a section", section, {*families, *families.values()})
-        parts = tuple(self._part(name, families[name]) for name in names)
-        return Study(**values_of(self, StudyKeys), parts=parts, source=source)
+        for section in ("only", "seeds_of", "grid", "refreshed"):
+            for method in getattr(self, section):
+                check_name(f"method of {section}", method, self.methods)
+        for method, entries in (*self.only.items(), *self.seeds_of.items()):
+            if not isinstance(entries, list) or not entries:
+                raise ValueError(f"only and seeds_of must be lists for each method, got {entries!r} for {method}")
+        for recipe in (recipe for chosen in self.only.values() for recipe in chosen):
+            check_name("recipe of only", recipe, self.all_recipes)
+        families = {find(recipes.get(name).train_set).family for name in self.all_recipes}
+        for section in (*_sections(self.train), *_sections(self.evaluate)):
+            check_name("recipe or family of a section", section, {*self.all_recipes, *families})
 
-    def _part(self, recipe: str, family: str) -> Part:
-        train = _section(self.train, recipe, family)
-        _check_fields(train, "train")
-        return Part(
-            recipe=recipe,
-            methods=tuple(method for method in self.methods if recipe in self.only.get(method, [recipe])),
-            evaluate=decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate"),
-            train=train,
+    @property
+    def all_recipes(self) -> tuple[str, ...]:
+        """Return its recipes, also where there is one."""
+        return self.recipes or (self.recipe,)
+
+    @property
+    def refreshed(self) -> tuple[str, ...]:
+        """Return the methods that are also evaluated with refreshed batch-norm statistics."""
+        if isinstance(self.refresh_batch_norm, tuple):
+            return self.refresh_batch_norm
+        return self.methods if self.refresh_batch_norm else ()
+
+    @cached_property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Return the datasets that the models of each recipe are evaluated on."""
+        return {name: decode(Evaluation, _section(self.evaluate, name), "study.evaluate") for name in self.all_recipes}
+
+    def methods_of(self, recipe: str) -> list[str]:
+        """Return the methods that run with a recipe."""
+        return [method for method in self.methods if recipe in self.only.get(method, [recipe])]
+
+    def points_of(self, method: str) -> list[Point]:
+        """Return the points of a method's grids, one after the other; without any, one that changes nothing."""
+        tables = self.grid.get(method, {})
+        tables = [tables] if isinstance(tables, Mapping) else tables
+        if not isinstance(tables, list) or not tables or not all(isinstance(table, Mapping) for table in tables):
+            raise ValueError(f"grid.{method} must be a table, or several ([[grid.{method}]]), got {tables!r}")
+        return [point for table in tables for point in grid_points(table)]
+
+    def at_smoke_scale(self) -> Study:
+        """Return the study at smoke scale, under a name and a title that say so."""
+        return replace(
+            self,
+            name=f"{self.name}-smoke",
+            title=f"{self.title} (smoke scale)",
+            seeds=self.seeds[:SEEDS],
+            seeds_of={method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()},
+            scale="smoke",
         )
 
+    def runs(self) -> Iterator[PlannedRun]:
+        """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
+        plan = list(self._runs() if self.scale == "full" else shrink(self._runs()))
+        # Lines of one run share its predictions, which are made again where features are needed and not stored.
+        keys = [(planned.config, planned.batch_norm, planned.evaluate) for planned in plan]
+        with_features = {
+            key for key, planned in zip(keys, plan, strict=True) if planned.posthoc and planned.posthoc.needs_features
+        }
+        return (replace(planned, keeps_features=key in with_features) for key, planned in zip(keys, plan, strict=True))
 
-def _check_fields(names: Collection[str], section: str) -> None:
-    for name in ("seed", "objective"):
-        if name in names:
-            raise ValueError(f"{name} cannot stand under [{section}]: a study names its seeds and methods")
+    def _runs(self) -> Iterator[PlannedRun]:
+        all_seeds = [*self.seeds, *(seed for seeds in self.seeds_of.values() for seed in seeds)]
+        for seed in dict.fromkeys(all_seeds):
+            for recipe in self.all_recipes:
+                for method in self.methods_of(recipe):
+                    if seed in self.seeds_of.get(method, self.seeds):
+                        yield from self._lines(recipe, method, seed)
+
+    def _lines(self, recipe: str, method: str, seed: int) -> Iterator[PlannedRun]:
+        """Plan the points of a method's grid, each with the lines of its refreshed batch-norm statistics."""
+        refreshed: list[BatchNorm] = []
+        if method in self.refreshed:
+            refreshed.append("refreshed")
+            refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
+            refreshed += ["refreshed-mixed"] if self.refresh_mixed else []
+        for point in self.points_of(method):
+            try:
+                planned = self._plan(recipe, method, seed, point)
+            except ValueError as error:
+                where = f"{method}{point}, {recipe}, of study {self.source or self.name}"
+                raise ValueError(f"cannot plan {where}: {error}") from error
+            yield planned
+            yield from (planned.refreshed(statistics) for statistics in refreshed)
+
+    def _plan(self, recipe: str, method: str, seed: int, point: Point) -> PlannedRun:
+        from regmixup.training.config import configure
+
+        selected = self.selected.get(recipe, {}).get(method, {})
+        changes = _section(self.train, recipe) | selected | dict(point.fields)
+        plain = {name: as_tuple(value) for name, value in changes.items() if "." not in name}
+        dotted = {name: value for name, value in changes.items() if "." in name}
+        for name in ("seed", "objective"):
+            if name in plain:
+                raise ValueError(f"{name} cannot stand under [train] or [grid]: a study names its seeds and methods")
+        config = configure(recipe, method, seed=seed, **plain)
+        config, posthoc = adjust(config, usual_posthoc(method, recipe), dotted)
+        sets = self.evaluations[recipe]
+        return PlannedRun(
+            method=method,
+            config=config,
+            recipe=recipe,
+            label=f"{method}{point}",
+            evaluate=sets,
+            posthoc=posthoc,
+            companion=self._companion(config, sets),
+            point=point,
+        )
+
+    def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
+        """Return the companion of a run, after checking that the validation set may choose anything."""
+        from regmixup.data.roles import check_validation, rest_of
+
+        validation = evaluate.validation
+        if not validation:
+            return None
+        if evaluate.calibration == "holdout":
+            check_validation(validation, config.train_set)
+            return None
+        check_validation(validation, config.train_set, seen=False)
+        seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
+        return replace(config, train_set=rest_of(validation), seed=seed)
+
+    @cached_property
+    def record(self) -> Mapping[str, Any]:
+        """Return the study as JSON values, with the images and evaluation sets of each recipe: fewer at smoke scale."""
+        by_recipe = {
+            planned.recipe: {
+                "images": find(planned.config.train_set).images,
+                "evaluate": encode(planned.evaluate),
+            }
+            for planned in self.runs()
+        }
+        return {**encode(self), "recipes": by_recipe}
 
 
 def _sections(table: Mapping[str, Any]) -> list[str]:
@@ -333,8 +255,9 @@ def _sections(table: Mapping[str, Any]) -> list[str]:
     return [key for key, value in table.items() if isinstance(value, dict) and key in known]
 
 
-def _section(table: Mapping[str, Any], recipe: str, family: str) -> dict[str, Any]:
+def _section(table: Mapping[str, Any], recipe: str) -> dict[str, Any]:
     """Return the fields for a recipe: shared ones, overridden by its family's, overridden by its own."""
+    family = find(recipes.get(recipe).train_set).family
     shared = {key: value for key, value in table.items() if key not in _sections(table)}
     return shared | table.get(family, {}) | table.get(recipe, {})
 
@@ -362,10 +285,10 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         if path.suffix == ".toml":
             raise ValueError(f"study file {name_or_file} does not exist")
         raise unknown("study", name_or_file, known)
+    source = name_or_file if name_or_file in known else str(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        file = decode(StudyFile, {"name": path.stem, **values}, "study")
-        study = file.study(name_or_file if name_or_file in known else str(path))
+        study = decode(Study, {"name": path.stem, **values, "source": source}, "study")
         return study if scale == "full" else study.at_smoke_scale()
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

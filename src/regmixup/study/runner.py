@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import torch
 
@@ -22,14 +21,14 @@ from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import NOTE, archive_places, check_trainable
-from regmixup.study.check import check_data, check_folder
+from regmixup.study.attempt import Job, TaskOutcome
+from regmixup.study.check import check_data
+from regmixup.study.cost import Budget
 from regmixup.study.dispatch import Launcher, Progress, dispatch
 from regmixup.study.launchers import InTurn, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.status import Budget
-from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
-from regmixup.training.config import resolve
+from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.types import Row
@@ -77,10 +76,7 @@ def run_study(
     if launcher is not None and device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     launcher = launcher if launcher is not None else InTurn(device)
-    _check_request(study, Path(runs), launcher, Path(archive) if archive else None, minutes)
-    folder = study_folder(study, runs)
     job = Job(
-        study=study,
         runs=Path(runs).absolute(),
         root=Path(root).absolute() if root else None,
         workers=workers,
@@ -88,11 +84,11 @@ def run_study(
         archive=Path(archive).absolute() if archive else None,
         logits=logits,
     )
-    places = archive_places(study, job.archive, job.runs)
-    budget = Budget(minutes, [job.runs, *places], launcher.device) if minutes is not None else None
-    tasks = find_tasks(list(study.runs()), job.runs, launcher.device, places)
+    _check_request(study, job, launcher, minutes)
+    budget = Budget(minutes, launcher.device) if minutes is not None else None
+    tasks = find_tasks(list(study.runs()), job.runs, launcher.device, archive_places(study, job.archive, job.runs))
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
-    check_folder(study, folder)
+    folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
     undone = {task.index for task in tasks if not task.done}
     outcomes: dict[int, TaskOutcome] = {}
@@ -101,10 +97,10 @@ def run_study(
             outcomes[outcome.task.index] = outcome
             if outcome.task.index in undone:  # after the others a table would take longer than reading their rows
                 with suppress(InUseError):
-                    _collect(study, folder, tasks, outcomes)
+                    _collect(study, folder, _measured(tasks, outcomes))
     while True:
         with suppress(InUseError):
-            _collect(study, folder, tasks, outcomes)
+            _collect(study, folder, _measured(tasks, outcomes))
             break
         time.sleep(COLLECT_SECONDS)
     if failed := [outcome for outcome in outcomes.values() if outcome.rows is None]:
@@ -114,7 +110,7 @@ def run_study(
     return folder
 
 
-def _check_request(study: object, runs: Path, launcher: Launcher, archive: Path | None, minutes: object) -> None:
+def _check_request(study: object, job: Job, launcher: Launcher, minutes: float | None) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
     if not isinstance(study, Study):
         raise ValueError(f"study must be a Study, as regmixup.study.load returns, got {study!r}")
@@ -123,17 +119,17 @@ def _check_request(study: object, runs: Path, launcher: Launcher, archive: Path 
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
             "other, so give them a GPU each with --devices"
         )
-    if lacking := missing_choices(study, runs):
+    if lacking := missing_choices(study, job.runs):
         raise ValueError(f"study {study.name} must run with {lacking}, got no choices")
-    if archive is not None and archive.resolve() == runs.resolve():
-        raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
+    if job.archive is not None and job.archive.resolve() == job.runs.resolve():
+        raise ValueError(f"archive must be another folder than that of the runs, got {job.archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
 
 
 def missing_choices(study: Study, runs: Path) -> str:
     """Return what must be given to a study that confirms what another one selected; "" if nothing is missing."""
-    if not study.confirms or study.scale != "full" or any(part.values for part in study.parts):
+    if not study.confirms or study.scale != "full" or study.selected:
         return ""
     searched = study_folder(study, runs).with_name(f"study-{study.confirms}")
     return f"what study {study.confirms} selected (--selected {searched}/selected.json)"
@@ -161,59 +157,56 @@ def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
         )
 
 
-def _collect(study: Study, folder: Path, tasks: Sequence[Task], outcomes: Mapping[int, TaskOutcome]) -> None:
-    """Write the rows of all tasks that are done, in the plan's order, and what they select.
+def _measured(tasks: Sequence[Task], outcomes: Mapping[int, TaskOutcome]) -> list[tuple[Task, list[Row]]]:
+    """Return the tasks that are done, in the plan's order, with their rows.
 
-    An interrupted study has a table, too. Rows of tasks that have no outcome here, as another process has done them or
-    this one has not come to them, are read from their run folders. InUseError while another process writes the table.
+    Rows of tasks that have no outcome here, as another process has done them or this one has not come to them, are read
+    from their run folders.
     """
+    measured = []
+    for task in tasks:
+        if task.index in outcomes:
+            measured.append((task, outcomes[task.index].rows or []))
+        elif task.archive is None and task.done:
+            with suppress(OSError, ValueError):  # damaged or half written: it is measured again when its turn comes
+                measured.append((task, task.rows()))
+    return [(task, rows) for task, rows in measured if rows]
+
+
+def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row]]]) -> None:
+    """Write the table of a study, complete or not, and what it selects. InUseError if another process does so now."""
     with owning(folder):
-        rows: dict[int, list[Row]] = {}
-        for task in tasks:
-            if task.index in outcomes:
-                rows[task.index] = outcomes[task.index].rows or []
-            elif task.archive is None and task.done:
-                with suppress(OSError, ValueError):  # damaged or half written: it is measured again when its turn comes
-                    rows[task.index] = task.rows()
-        if any(rows.values()):
-            _write_table(study, folder, [(task, rows[task.index]) for task in tasks if rows.get(task.index)])
-            write_selected(study, folder)
+        if not measured:
+            return
+        runs = folder.parent.resolve()
+        entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
+        rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
+        write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+        write_json(folder / "study.json", {**study.record, "runs": entries, "rows_digest": digest(folder / "rows.csv")})
+        write_selected(study, folder)
 
 
-def _write_table(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row]]]) -> None:
-    runs = folder.parent.resolve()
-    entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
-    rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
-    write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
-    write_json(folder / "study.json", {**study.record, "runs": entries, "rows_digest": digest(folder / "rows.csv")})
-
-
-def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path | None:
+def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
     """Write a study's table from the archived and the measured runs among `runs`; return its folder.
 
-    into: the folder to write to; default, the study's own. Return None if no run is archived. The kind of device
-    decides the precision and so the names of runs: the one with more of them is taken.
+    into: the folder to write to; default, the study's own. Return None if no run is done. The kind of device decides
+    the precision and so the names of runs: the one with more of them is taken.
     """
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
     tasks: list[Task] = []
     for device in (torch.device("cuda"), torch.device("cpu")):
         with suppress(ValueError):  # a precision that this kind of device does not have
-            for planned in plan:
-                resolve(planned.config, device)
             on_device = find_tasks(plan, runs.absolute(), device, archives)
             tasks = max(tasks, on_device, key=lambda tasks: sum(task.done for task in tasks))
     done = [task for task in tasks if task.done]
-    if all(task.archive is None for task in done):
+    if not done:
         return None
     if absent := [task.label for task in tasks if not task.done]:
         precision = done[0].run.config.precision
         where = f"as neither archived nor measured in {runs} with precision {precision}"
         warnings.warn(f"left out of the table, {where}: {shortened(absent, _SHOWN)}", stacklevel=2)
     into = into if into is not None else study_folder(study, runs)
-    with owning(into):
-        check_folder(study, into)
-        _write_table(study, into, [(task, task.rows()) for task in done])
-        write_selected(study, into)
+    _collect(study, into, [(task, task.rows()) for task in done])
     return into
 
 
@@ -236,11 +229,7 @@ def _stopped_by_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
         return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
     try:
         yield
     finally:

@@ -6,14 +6,13 @@ or OOD image can influence a choice. In other studies T and a fitted sigma_0 are
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from regmixup.storage import read_rows, write_json
+from regmixup.storage import read_json, read_rows, write_json
 from regmixup.study.plan import Study
 from regmixup.study.planned_run import PlannedRun
 from regmixup.types import Row, higher_is_better
@@ -23,15 +22,13 @@ from regmixup.types import Row, higher_is_better
 class Choice:
     """The choice for one method and recipe.
 
-    values: the chosen values, by short names; fields: the same, by the names that `take_selected` needs. by: the
-    metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared.
+    values: the chosen values, by short names; fields: all fields of the chosen point, which `take_selected` sets.
+    by: the metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared.
     temperature: mean over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
     study, scale: those of the study that chose.
     """
 
     recipe: str
-    network: str
-    train_set: str
     method: str
     on: str
     seeds: tuple[int, ...]
@@ -42,8 +39,8 @@ class Choice:
     candidates: int = 1
     temperature: float | None = None
     calibration: str = "holdout"
-    study: str = ""
-    scale: str = "full"
+    study: str
+    scale: str
 
 
 def write_selected(study: Study, folder: Path) -> None:
@@ -64,30 +61,27 @@ def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
         if planned.evaluate.validation:
             name = planned.method if study.select else planned.label
             groups.setdefault((planned.recipe, name), {}).setdefault(planned.label, []).append(planned)
-    choices = [_choice(name, candidates, rows) for (_, name), candidates in groups.items()]
-    return [replace(choice, study=study.name, scale=study.scale) for choice in choices if choice is not None]
+    choices = [_choice(study, name, candidates, rows) for (_, name), candidates in groups.items()]
+    return [choice for choice in choices if choice is not None]
 
 
-def _choice(name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:
+def _choice(study: Study, name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:
     """Return the best of some labels, each with its runs; None while one of them lacks a seed."""
     by, score, chosen = "", None, next(iter(candidates.values()))
     if len(candidates) > 1:
-        axes = [axis for runs in candidates.values() for axis, _ in runs[0].point.values]
-        by = "ece" if all(axis.of_posthoc for axis in axes) else "accuracy"
+        by = "accuracy" if any(runs[0].point.trains for runs in candidates.values()) else "ece"
         means = {label: mean for label, runs in candidates.items() if (mean := _mean(rows, runs, by)) is not None}
         if len(means) < len(candidates):
             return None
         best = (max if higher_is_better(by) else min)(means, key=means.__getitem__)
         score, chosen = means[best], candidates[best]
     first = chosen[0]
-    values, fields = (first.point.named(), first.point.fields()) if name == first.method else ({}, {})
+    values, fields = (dict(first.point.varied), dict(first.point.fields)) if name == first.method else ({}, {})
     if first.posthoc is not None and first.posthoc.needs_validation:
         by = by or "ece"
         values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}
     return Choice(
         recipe=first.recipe,
-        network=first.config.network,
-        train_set=first.config.train_set,
         method=name,
         on=first.evaluate.validation,
         seeds=tuple(planned.config.seed for planned in chosen),
@@ -98,6 +92,8 @@ def _choice(name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[R
         candidates=len(candidates),
         temperature=_mean(rows, chosen, "temperature"),
         calibration=first.evaluate.calibration,
+        study=study.name,
+        scale=study.scale,
     )
 
 
@@ -122,7 +118,7 @@ def take_selected(study: Study, path: Path) -> Study:
     the study confirms a search, that is an error, and so is a choice of another study.
     """
     try:
-        choices = [Choice(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        choices = [Choice(**entry) for entry in read_json(path)]
     except (OSError, TypeError, ValueError) as error:
         raise ValueError(f"selected must be the selected.json of a study, got {path}: {error}") from error
     for choice in choices if study.scale == "full" else ():
@@ -131,19 +127,16 @@ def take_selected(study: Study, path: Path) -> Study:
         if study.confirms and choice.study != study.confirms:
             raise ValueError(f"{path} must hold choices of {study.confirms}, got those of {choice.study}")
     fields = {(choice.recipe, choice.method): choice.fields for choice in choices}
-    parts = []
-    for part in study.parts:
-        values = {method: fields.get((part.recipe, method), {}) for method in part.methods}
-        parts.append(replace(part, values={method: chosen for method, chosen in values.items() if chosen}))
-    taken = [(part.recipe, method, values) for part in parts for method, values in part.values.items()]
-    needed = {(part.recipe, method) for part in parts for method in part.methods} if study.confirms else set()
-    if not taken or not needed <= fields.keys():  # while a search goes on, it has chosen for some methods alone
+    lines = [(recipe, method) for recipe in study.all_recipes for method in study.methods_of(recipe)]
+    taken = [line for line in lines if fields.get(line)]
+    if not taken or (study.confirms and not fields.keys() >= {*lines}):  # a search that goes on has chosen for some
         places = ", ".join(f"{method} of {recipe}" for recipe, method in fields)
         which = "every method and recipe" if study.confirms else "a method and recipe"
         raise ValueError(f"{path} must hold a choice for {which} of {study.name}, got {places or 'nothing'}")
-    lines = [
-        f"{method} of {recipe}: {', '.join(f'{name} {value}' for name, value in values.items())}"
-        for recipe, method, values in taken
-    ]
-    about = f"{study.about.strip()}\n\nTaken from a study that selected on validation sets: {'; '.join(lines)}."
-    return replace(study, name=f"{study.name}-selected", parts=tuple(parts), about=about)
+    selected: dict[str, dict[str, Any]] = {}
+    about = f"{study.about.strip()}\n\nTaken from a study that selected on validation sets:"
+    for recipe, method in taken:
+        selected.setdefault(recipe, {})[method] = fields[recipe, method]
+        values = ", ".join(f"{name} {value}" for name, value in fields[recipe, method].items())
+        about += f" {method} of {recipe}: {values}."
+    return replace(study, name=f"{study.name}-selected", selected=selected, about=about)

@@ -63,7 +63,7 @@ _OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "membe
 def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
     """Yield the plan at smoke scale: corners of grids only, every run cut down, equal runs once."""
     keys = []
-    for planned in (_shrink_run(planned) for planned in plan if planned.point.is_corner()):
+    for planned in (_shrink_run(planned) for planned in plan if planned.point.corner):
         key = (planned.label, planned.config, planned.evaluate)  # different recipes may become equal
         if key not in keys:
             keys.append(key)
@@ -71,7 +71,7 @@ def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
 
 
 def _shrink_run(planned: PlannedRun) -> PlannedRun:
-    kept = {name: value for name, value in planned.point.fields().items() if "." not in name and name not in _OF_SIZE}
+    kept = {name: value for name, value in planned.point.fields.items() if "." not in name and name not in _OF_SIZE}
     return replace(
         planned,
         config=_config(planned.config, kept),

@@ -1,43 +1,21 @@
-"""Tasks: the planned runs of a study with their folders, whether each is done, and how one is executed."""
+"""Tasks: the planned runs of a study with their folders and archives, and whether each is done."""
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
 
 import torch
 
 from regmixup import run_folder
-from regmixup.storage import InUseError, owning
-from regmixup.study.archive import archived_rows, find_archive, write_archive
-from regmixup.study.evaluate_run import complete_run, stored_rows
-from regmixup.study.plan import Study
+from regmixup.study.archive import archived_rows, find_archive
+from regmixup.study.evaluate_run import stored_rows
 from regmixup.study.planned_run import PlannedRun
 from regmixup.training.config import resolve
-from regmixup.training.engine import Engine
 from regmixup.training.reporting import EpochRecord
 from regmixup.training.run import Run
-from regmixup.training.train import Hooks
 from regmixup.types import Row
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """The settings that all runs of a study share. runs: an absolute path that every machine sees.
-
-    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too.
-    """
-
-    study: Study
-    runs: Path
-    root: Path | None = None
-    workers: int | None = None
-    engine: Engine | None = None
-    archive: Path | None = None
-    logits: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +79,6 @@ class Task:
         records = [record for model in self.models() for record in model.history()]
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
 
-    def trained_folders(self) -> list[Path]:
-        """Return the folders of its trained models and of its archives, which record how long training took."""
-        archives = [folder for folder in (self.archive, self.chosen) if folder is not None]
-        archives = [folder for folder in archives if run_folder.has_provenance(folder)]
-        return [*(model.folder for model in self.models() if model.finished), *archives]
-
 
 def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Collection[Path]) -> list[Task]:
     """Find planned runs on a kind of device: their folders among `runs`, their archives in some folders."""
@@ -127,66 +99,3 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
         )
         tasks.append(task)
     return tasks
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskOutcome:
-    """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
-
-    held: which folder, by whom and since when.
-    """
-
-    task: Task
-    rows: list[Row] | None = None
-    error: str = ""
-    held: str = ""
-
-
-def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
-    """Execute one task. An error ends it but not the study; its traceback is written into the run folder."""
-    if not job.runs.is_dir():  # made by whoever launched this
-        error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
-        return TaskOutcome(task=task, error=error)
-    try:
-        rows = task.rows() if task.archive is not None else _complete(job, task, device, hooks)
-    except InUseError as error:
-        return TaskOutcome(task=task, held=str(error))
-    except Exception as error:
-        if task.archive is None:  # a damaged archive is no failure of the run
-            run_folder.write_failure(task.run.folder, traceback.format_exc())
-        return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
-    return TaskOutcome(task=task, rows=rows)
-
-
-def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> list[Row]:
-    """Train and evaluate a task, and archive it where that is asked for."""
-    (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
-    rows = complete_run(
-        task.planned,
-        job.runs,
-        root=job.root,
-        device=device,
-        workers=job.workers,
-        engine=job.engine,
-        chosen=task.chosen,
-        **hooks,
-    )
-    if job.archive is not None:
-        _archive(job, task, job.archive)
-    return rows
-
-
-def _archive(job: Job, task: Task, into: Path) -> None:
-    """Archive what a task measured, and before it what its companion chose, so that other machines need not train it.
-
-    Each folder is held, as another process may archive another line of the same run.
-    """
-    companion, choosing = task.companion, task.planned.choosing
-    if companion and choosing and find_archive([into], companion.config, choosing.stem) is None:
-        with owning(companion.folder):
-            write_archive(replace(companion, batch_norm=choosing.batch_norm), choosing, into, outcomes=False)
-    with owning(task.run.folder):
-        run = replace(task.run, batch_norm=task.planned.batch_norm)
-        # Refreshed statistics have no outcomes of their own, which are five times the size of everything else.
-        outcomes = job.logits or task.planned.batch_norm == "trained"
-        write_archive(run, task.planned, into, outcomes=outcomes, logits=job.logits)
