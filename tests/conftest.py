@@ -101,12 +101,12 @@ def run(finished_run, tmp_path):
 @pytest.fixture
 def forget(monkeypatch):
     """A function that forgets what a test has registered and which plugins it has loaded; called at its end, too."""
-    from regmixup import data, methods, networks, objectives, plugins
+    from regmixup import methods, networks, objectives, plugins
     from regmixup.data import catalogue
     from regmixup.metrics.scores import registry
 
     tables = [methods.METHODS, networks.NETWORKS, objectives.OBJECTIVES, catalogue.FAMILIES, catalogue.DATASETS]
-    tables += [registry.REGISTRY, registry.SCORES, plugins.REGISTERED, data.TRANSFORMS]
+    tables += [registry.REGISTRY, registry.SCORES, plugins.REGISTERED]
     kept, done, modules = [dict(table) for table in tables], set(plugins._done), set(sys.modules)
     for variable in (plugins.VARIABLE, "PYTHONPATH"):
         monkeypatch.setenv(variable, os.environ.get(variable, ""))  # so that it is restored

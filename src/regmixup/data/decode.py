@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -58,6 +57,26 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
             return _rgb(image, size)
 
 
+def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
+    if size is not None and image.size != size:
+        raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
+    # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
+    if image.mode.startswith("I;16"):
+        scaled = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        scaled.info = dict(image.info)
+        return scaled
+    if image.mode in ("I", "F"):
+        raise ValueError(f"expected 8 or 16 bits per channel, found Pillow's mode {image.mode}")
+    return image.convert("RGB")
+
+
+def described(source: Source) -> str:
+    """Return what an error calls an image: its path, if it has one."""
+    return str(source) if isinstance(source, (str, Path)) else f"the {type(source).__name__} given"
+
+
 def upright(image: Image.Image) -> Image.Image:
     """Return an image of `open_rgb` rotated or mirrored as its EXIF orientation says; itself if it has none.
 
@@ -73,26 +92,6 @@ def upright(image: Image.Image) -> Image.Image:
     turned = image.transpose(turn)
     turned.info = {}  # so that nothing turns it again
     return turned
-
-
-def described(source: Source) -> str:
-    """Return what an error calls an image: its path, if it has one."""
-    return str(source) if isinstance(source, (str, Path)) else f"the {type(source).__name__} given"
-
-
-def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    if size is not None and image.size != size:
-        raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
-    # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
-    if image.mode.startswith("I;16"):
-        scaled = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-        scaled.info = dict(image.info)
-        return scaled
-    if image.mode in ("I", "F"):
-        raise ValueError(f"expected 8 or 16 bits per channel, found Pillow's mode {image.mode}")
-    return image.convert("RGB")
 
 
 def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
@@ -162,52 +161,6 @@ class TrainTransform:
         if self.erasing:
             steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=to_pixel(self.fill).tolist())]
         return v2.Compose(steps)
-
-
-@dataclass(frozen=True)
-class CustomTransform:
-    """A transform of the user's, called with a PIL image. size: the (height, width) that it must return.
-
-    orient: rotate the image by its EXIF orientation before that.
-
-    It must return a PIL image or a uint8 tensor (C, H, W). Besides torch's generator, which the loader seeds for every
-    image, those of NumPy and of Python are seeded from it, so that it may draw from any.
-    """
-
-    name: str
-    function: Callable[[Any], Any]
-    size: tuple[int, int]
-    orient: bool = False
-
-    def build(self) -> Any:
-        """Return the transform with its result checked."""
-        return self._call
-
-    def _call(self, image: Image.Image) -> Any:
-        image = upright(image) if self.orient else image
-        seed = int(torch.randint(2**32, ()))
-        states = random.getstate(), np.random.get_state()
-        try:
-            random.seed(seed)
-            np.random.seed(seed)
-            result = self.function(image)
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-        shape: tuple[int, ...]
-        if isinstance(result, Image.Image):
-            shape = (len(result.getbands()), result.height, result.width)
-        elif isinstance(result, Tensor) and result.dtype == torch.uint8:
-            shape = tuple(result.shape)
-        else:
-            kind = f"a tensor of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
-            raise ValueError(
-                f"transform {self.name} must return a PIL image or a uint8 tensor, got {kind}; leave out ToDtype and "
-                "Normalize, as the network normalises its input itself"
-            )
-        if shape != (expected := (len(image.getbands()), *self.size)):
-            raise ValueError(f"transform {self.name} must return images of shape {expected}, got {shape}")
-        return result
 
 
 @dataclass(frozen=True, kw_only=True)

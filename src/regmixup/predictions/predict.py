@@ -116,7 +116,7 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     dataset = find(name)
     if not dataset.may_change:
         return True
-    if not dataset.in_memory and stored.info.get("transform") != str(run.transform()):
+    if stored.info.get("transform", str(run.transform())) != str(run.transform()):
         return False
     if dataset.is_folder and find_folder(dataset.whole, data_root(root)) is None:
         return True

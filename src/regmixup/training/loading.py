@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data import transform_of
-from regmixup.data.decode import CustomTransform, EvalTransform, Reader, Source, TrainTransform, described, open_rgb
+from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
@@ -22,13 +21,13 @@ def make_loaders(
 ) -> list[Loader]:
     """Return a loader of training batches for each of the shards that are this process's.
 
-    Images in memory get a resident loader, image files a streaming one; so do images in memory that are augmented one
-    by one, by RandAugment or a transform of the user's.
+    Images in memory get a resident loader; image files, and images in memory that RandAugment augments one by one, a
+    streaming one.
 
     workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
     """
     balanced = config.sampling == "balanced"
-    if isinstance(dataset, ImageSet) and not (config.rand_augment or config.transform):
+    if isinstance(dataset, ImageSet) and not config.rand_augment:
         whole = ResidentLoader(
             dataset,
             batch_size=config.batch_size,
@@ -66,17 +65,15 @@ def _sources(dataset: LabelledImages) -> tuple[str, ...] | Tensor:
     assert isinstance(dataset, ImageSet)
     if dataset.images.dtype != torch.uint8 or dataset.shape[0] not in (1, 3):
         raise ValueError(
-            f"rand_augment must be 0 and transform empty for {dataset.name}, whose images are {dataset.images.dtype} "
-            f"with {dataset.shape[0]} channels: both need uint8 images with 1 or 3"
+            f"rand_augment must be 0 for {dataset.name}, whose images are {dataset.images.dtype} with "
+            f"{dataset.shape[0]} channels: it needs uint8 images with 1 or 3"
         )
     return dataset.images
 
 
-def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform | CustomTransform:
+def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform:
     """Return how worker processes augment an image: files to the size of the network, others keep their own."""
     _, height, width = dataset.shape or (3, config.image_size, config.image_size)
-    if config.transform:
-        return CustomTransform(config.transform, transform_of(config.transform), (height, width), config.orient)
     files = dataset.shape is None
     return TrainTransform(
         size=config.image_size if files else (height, width),
