@@ -16,8 +16,6 @@ from regmixup.data.decode import EvalTransform, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 
-CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-
 
 def mark_rebuilt(folder: Path) -> None:
     """Declare a folder's files to be made rather than official, so that they may be few."""
@@ -88,11 +86,6 @@ def python2_batch(images: np.ndarray, labels: list[int], key: str = "labels") ->
     )  # fmt: skip
 
 
-def python2_meta(key: str, names: tuple[str, ...]) -> bytes:
-    listed = python2_list([string(name) + put(10 + i) for i, name in enumerate(names)], 3)
-    return b"\x80\x02}" + put(1) + b"(" + string(key) + put(2) + listed + string("num_vis") + integer(3072) + b"u."
-
-
 def python3_batch(images: np.ndarray, labels: list[int], key: str = "labels", protocol: int = 2) -> bytes:
     """The same dictionary, as this Python and this NumPy write it."""
     return pickle.dumps({key: labels, "data": planes(images)}, protocol=protocol)
@@ -103,26 +96,17 @@ def write_cifar(
 ) -> dict[str, tuple[np.ndarray, list[int]]]:
     """A small CIFAR-10 or CIFAR-100; returns {split: (images, labels)}."""
     if family == "cifar10":
-        folder, key, classes, meta, meta_key = (
-            root / "cifar-10-batches-py",
-            "labels",
-            CIFAR10,
-            "batches.meta",
-            "label_names",
-        )
+        folder, key, num_classes = root / "cifar-10-batches-py", "labels", 10
         files = {"train": [f"data_batch_{n}" for n in range(1, 6)], "test": ["test_batch"]}
     else:
-        folder, key, meta, meta_key = root / "cifar-100-python", "fine_labels", "meta", "fine_label_names"
-        classes, files = tuple(f"class {n}" for n in range(100)), {"train": ["train"], "test": ["test"]}
+        folder, key, num_classes = root / "cifar-100-python", "fine_labels", 100
+        files = {"train": ["train"], "test": ["test"]}
     mark_rebuilt(folder)
     write = python2_batch if python == 2 else python3_batch
-    (folder / meta).write_bytes(
-        python2_meta(meta_key, classes) if python == 2 else pickle.dumps({meta_key: list(classes)}, protocol=2)
-    )
     result = {}
     for split, names in files.items():
         images = random_images(per_file * len(names), seed=len(names))
-        labels = [(7 * i + 3) % len(classes) for i in range(len(images))]
+        labels = [(7 * i + 3) % num_classes for i in range(len(images))]
         for n, name in enumerate(names):
             part = slice(n * per_file, (n + 1) * per_file)
             (folder / name).write_bytes(write(images[part], labels[part], key))
@@ -130,15 +114,12 @@ def write_cifar(
     return result
 
 
-def write_svhn(
-    root: Path, split: str = "test", *, count: int = 6, compressed: bool = True
-) -> tuple[np.ndarray, list[int]]:
+def write_svhn(root: Path, split: str = "test", *, count: int = 6) -> tuple[np.ndarray, list[int]]:
     """A small SVHN file; the digit 0 is written as 10."""
     mark_rebuilt(root)
     images, digits = random_images(count, seed=5), [i % 10 for i in range(count)]
     y = np.array([[10.0 if d == 0 else float(d)] for d in digits])
-    content = {"X": images.transpose(1, 2, 3, 0), "y": y}
-    savemat(root / f"{split}_32x32.mat", content, do_compression=compressed)
+    savemat(root / f"{split}_32x32.mat", {"X": images.transpose(1, 2, 3, 0), "y": y}, do_compression=True)
     return images, digits
 
 
@@ -160,10 +141,10 @@ def write_cifar10_1(root: Path, *, count: int = 5) -> tuple[np.ndarray, np.ndarr
     return images, labels
 
 
-def write_cifar10_2(root: Path, *, count: int = 5, compressed: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def write_cifar10_2(root: Path, *, count: int = 5) -> tuple[np.ndarray, np.ndarray]:
     mark_rebuilt(root)
     images, labels = random_images(count, seed=12), np.arange(count) % 10
-    (np.savez_compressed if compressed else np.savez)(root / "cifar102_test.npz", images=images, labels=labels)
+    np.savez(root / "cifar102_test.npz", images=images, labels=labels)
     return images, labels
 
 

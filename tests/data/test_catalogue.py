@@ -8,11 +8,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regmixup import data, recipes
-from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, line_of, sets_of
+from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, sets_of
 from regmixup.data.files import MissingDataError, data_root, existing_root, file_sum
 
 from .official import write_cifar, write_cifar10_2, write_svhn
@@ -39,15 +40,12 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.whole in names
         assert dataset.files[: len(find(dataset.whole).files)] == find(dataset.whole).files
         assert set(dataset.checksums) <= set(dataset.files)
-        assert dataset.num_classes
-        assert dataset.images or dataset.listed or (dataset.family == "svhn" and dataset.part)
+        assert dataset.images or dataset.listed
         assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
-        assert dataset.in_memory != family.startswith("imagenet")
+        assert (dataset.side is None) == family.startswith("imagenet")
 
 
-def test_names_of_folders_and_interpolations() -> None:
-    folder = find("folder:some/where")
-    assert (folder.family, folder.role, folder.in_memory, folder.files) == ("folder", None, False, ())
+def test_an_interpolation_is_a_shifted_set_of_its_sources_files() -> None:
     path = find("path:cifar10/val-10")
     assert (path.family, path.role, path.whole, path.images) == ("cifar10", "shifted", "cifar10/train", 20_000)
     assert path.files == find("cifar10/train").files
@@ -61,8 +59,6 @@ def test_other_names_are_nobodys(name: str) -> None:
 def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
     assert len(sets_of("cifar10-c")) == 75
     assert len(sets_of("digits-c")) == 25
-    assert line_of(find("cifar10-c/fog/3")) == "cifar10-c/fog"
-    assert line_of(find("cifar10/test")) == "cifar10/test"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +93,7 @@ def test_sources_and_checksums_are_well_formed() -> None:
             assert source.urls
             assert all(re.match(r"https?://", url) for url in source.urls)
     assert all(map(well_formed.fullmatch, checksums.values()))
-    assert len(set(checksums.values())) == len(checksums) == 46
+    assert len(set(checksums.values())) == len(checksums) == 45
 
 
 @pytest.mark.parametrize("name", [family.names[0] for family in FAMILIES.values() if family.datasets])
@@ -119,10 +115,7 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_root() == tmp_path / "cache" / "regmixup"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for ignored in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
-        assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
-    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
     assert data_root("~/data") == tmp_path / "home" / "data"
 
@@ -137,9 +130,6 @@ def test_a_root_that_somebody_named_must_exist_where_it_is_looked_at(
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}$"):
         existing_root(tmp_path / "file")
-    monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path / "gone"))
-    with pytest.raises(ValueError, match=rf"^REGMIXUP_DATA must name a folder, got {tmp_path / 'gone'}$"):
-        existing_root()
 
 
 def test_verify(tmp_path: Path) -> None:
@@ -158,37 +148,26 @@ def test_verify(tmp_path: Path) -> None:
     assert data.verify("digits/test").status == "unknown"
 
 
-def shrink(monkeypatch: pytest.MonkeyPatch, name: str, images: int) -> None:
-    """Let a dataset have officially few images."""
-    monkeypatch.setitem(DATASETS, name, dataclasses.replace(find(name), images=images))
-
-
-def publish(monkeypatch: pytest.MonkeyPatch, name: str, root: Path, algorithm: str) -> None:
-    """Let the files under the root be those that were published."""
-    dataset = find(name)
-    checksums = {file: file_sum(root / file, algorithm) for file in dataset.files}
-    monkeypatch.setitem(DATASETS, name, dataclasses.replace(dataset, checksums=checksums))
-
-
 def test_verify_by_the_published_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is bit for bit the published one is right, whatever the content's hash."""
-    shrink(monkeypatch, "cifar10.2/test", 20)
+
+    def declare(name: str, **fields: Any) -> None:
+        monkeypatch.setitem(DATASETS, name, dataclasses.replace(find(name), **fields))
+
     write_cifar10_2(tmp_path, count=20)
+    write_svhn(tmp_path, "test", count=20)
     (tmp_path / "provenance.json").unlink()
+    for name in ("cifar10.2/test", "svhn/test"):
+        declare(name, images=20)
     report = data.verify("cifar10.2/test", root=tmp_path)
     assert report.status == "mismatch"
     assert report.detail.startswith("cifar102_test.npz: expected sha256:e4fd6462")
-    publish(monkeypatch, "cifar10.2/test", tmp_path, "sha256")
-    assert data.verify("cifar10.2/test", root=tmp_path).status == "ok"
-
-    shrink(monkeypatch, "svhn/test", 20)
-    write_svhn(tmp_path, "test", count=20, compressed=False)
-    (tmp_path / "provenance.json").unlink()
-    with pytest.raises(ValueError, match=r"test_32x32.mat .* pixels with SHA-256 985e56ae"):
+    with pytest.raises(ValueError, match=r"test_32x32.mat .* SHA-256 985e56ae"):
         data.load("svhn/test", root=tmp_path)
-    publish(monkeypatch, "svhn/test", tmp_path, "md5")
-    assert len(data.load("svhn/test", root=tmp_path)) == 20
-    assert data.verify("svhn/test", root=tmp_path).status == "ok"
+    for name, algorithm in (("cifar10.2/test", "sha256"), ("svhn/test", "md5")):
+        declare(name, checksums={file: file_sum(tmp_path / file, algorithm) for file in find(name).files})
+        assert len(data.load(name, root=tmp_path)) == 20
+        assert data.verify(name, root=tmp_path).status == "ok"
 
 
 @pytest.mark.parametrize("name", ["cifar10-wrn28-10", "cifar10-resnet50", "cifar100-wrn28-10", "cifar100-resnet50"])

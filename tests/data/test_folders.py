@@ -134,13 +134,6 @@ def test_folders_without_images(tmp_path: Path) -> None:
         data.load(f"folder:{path}")
 
 
-def test_names() -> None:
-    with pytest.raises(ValueError, match="unknown dataset 'folder:'"):
-        data.load("folder:")
-    with pytest.raises(ValueError, match="unknown dataset 'path:folder:x'"):
-        data.load("path:folder:x")
-
-
 @pytest.mark.parametrize("parts", [("train", "val"), ("Train", "TEST", "notes")])
 def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path: Path, parts: tuple[str, ...]) -> None:
     for part in parts:
@@ -170,7 +163,7 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
     (tmp_path / "set" / "c" / "notes.txt").write_text("no image")
     write_image(tmp_path / "set" / "loose.png", smooth_image(1))
     with (
-        pytest.warns(UserWarning, match=r"no classes and were left out: a, c, 'e\\x1b\[2J'$"),
+        pytest.warns(UserWarning, match=r"no classes and were left out: a, c, e\\x1b\[2J$"),
         pytest.warns(UserWarning, match=r"left out 1 image outside of class folders, such as loose\.png$"),
     ):
         found = data.load(f"folder:{tmp_path}/set")
@@ -180,7 +173,7 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
 def test_classes_are_described_with_their_counts(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "set", {"cat": 2, "dog\n": 1})
     described = describe_classes("folder:set", tmp_path)
-    assert described == r"folder:set: 3 images of 2 classes: cat 2, 'dog\n' 1"
+    assert described == "folder:set: 3 images of 2 classes: cat 2, dog  1"
     for n in range(60):
         write_image(tmp_path / "many" / f"c{n:02}" / "a.png", smooth_image(n, 8, 8))
     described = describe_classes(f"folder:{tmp_path / 'many'}")

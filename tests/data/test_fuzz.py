@@ -58,10 +58,8 @@ def write_pictures(root: Path) -> None:
 # What is written, what is loaded, which file is damaged, and how often in the whole campaign.
 CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
     (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/test_batch", 250),
-    (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/batches.meta", 100),
     (python3_cifar, "cifar10/test", "cifar-10-batches-py/test_batch", 150),
     (lambda root: write_cifar(root, "cifar100", per_file=2), "cifar100/test", "cifar-100-python/test", 100),
-    (lambda root: write_cifar(root, "cifar100", per_file=2), "cifar100/test", "cifar-100-python/meta", 100),
     (lambda root: write_cifar10_1(root, count=2), "cifar10.1/test", "cifar10.1_v6_data.npy", 100),
     (lambda root: write_cifar10_1(root, count=40), "cifar10.1/test", "cifar10.1_v6_labels.npy", 100),
     (lambda root: write_cifar10_2(root, count=2), "cifar10.2/test", "cifar102_test.npz", 150),

@@ -11,12 +11,11 @@ from torchvision.transforms import v2
 
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import (
-    Picked,
     ResidentLoader,
     balanced_order,
     crop_and_flip,
-    draw_augmentation,
     draw_boxes,
+    draw_crops,
     epoch_batches,
     erase,
 )
@@ -78,13 +77,6 @@ def test_the_batch_size_does_not_change_what_is_seen():
     assert torch.equal(small, large)
 
 
-def test_without_padding_and_flip_images_are_untouched():
-    dataset = textured()
-    x, _ = whole(loader(dataset).epoch(0))
-    originals = {image.numpy().tobytes() for image in dataset.images}
-    assert {image.contiguous().numpy().tobytes() for image in x} == originals
-
-
 def test_augmentation_is_new_in_every_epoch_and_for_every_seed():
     """All images are the same, so that what is seen shows the crops and flips alone, whatever the order."""
     same = ImageSet(textured().images[:1].repeat(COUNT, 1, 1, 1), torch.arange(COUNT) % 5, tuple("abcde"), "toy/train")
@@ -96,14 +88,14 @@ def test_augmentation_is_new_in_every_epoch_and_for_every_seed():
     assert len({image.contiguous().numpy().tobytes() for image in seen[0]}) > COUNT / 2
 
 
-def one_by_one(images, draw, padding):
+def one_by_one(images, offset, flip, padding):
     """Pad each image with zeros, cut out a window, mirror it if drawn."""
     _, _, height, width = images.shape
     results = []
-    for image, (top, left), flip in zip(images.numpy(), draw.offset.tolist(), draw.flip.tolist(), strict=True):
+    for image, (top, left), mirrored in zip(images.numpy(), offset.tolist(), flip.tolist(), strict=True):
         padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
         crop = padded[:, top : top + height, left : left + width]
-        results.append(crop[:, :, ::-1] if flip else crop)
+        results.append(crop[:, :, ::-1] if mirrored else crop)
     return torch.from_numpy(np.stack(results))
 
 
@@ -124,41 +116,29 @@ def random_images(count, channels, height, width, seed=0):
 )
 def test_the_batch_equals_one_image_at_a_time(count, channels, height, width, padding, flip, seed):
     images = random_images(count, channels, height, width, seed)
-    draw = draw_augmentation(count, padding=padding, flip=flip, generator=torch.Generator().manual_seed(seed))
-    result = crop_and_flip(images, draw, padding)
+    crops = draw_crops(count, padding=padding, flip=flip, generator=torch.Generator().manual_seed(seed))
+    result = crop_and_flip(images, *crops, padding)
     assert result.dtype == images.dtype
-    assert torch.equal(result, one_by_one(images, draw, padding))
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(result, one_by_one(images, *crops, padding))
 
 
 def test_the_offset_is_first_the_row_and_then_the_column():
     image = torch.arange(1, 10, dtype=torch.uint8).reshape(1, 1, 3, 3)
-    shifted = crop_and_flip(image, Picked(torch.tensor([0]), torch.tensor([[2, 1]]), torch.tensor([False])), padding=1)
+    shifted = crop_and_flip(image, torch.tensor([[2, 1]]), torch.tensor([False]), padding=1)
     assert shifted[0, 0].tolist() == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
 
 
-def test_the_result_is_in_channels_last_order():
-    draw = draw_augmentation(4, padding=1, flip=True, generator=torch.Generator().manual_seed(0))
-    result = crop_and_flip(random_images(4, 3, 5, 6), draw, 1)
-    assert result.is_contiguous(memory_format=torch.channels_last)
-
-
 @pytest.mark.parametrize("padding", [0, 4])
-def test_offsets_are_uniform_over_all_windows(padding):
-    draw = draw_augmentation(5000, padding=padding, flip=True, generator=torch.Generator().manual_seed(1))
+def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padding):
+    generator = torch.Generator().manual_seed(1)
+    offset, flip = draw_crops(5000, padding=padding, flip=True, generator=generator)
     windows = 2 * padding + 1
-    for column in draw.offset.T:
-        counts = column.bincount(minlength=windows)
-        assert len(counts) == windows
-        assert counts.min() > 0.8 * 5000 / windows
-    together = (draw.offset[:, 0] * windows + draw.offset[:, 1]).bincount(minlength=windows**2)
-    assert together.min() > 0  # rows and columns are drawn apart
-
-
-def test_flips_are_fair_coins_or_never():
-    for flip, low, high in ((True, 0.47, 0.53), (False, 0.0, 0.0)):
-        draw = draw_augmentation(5000, padding=1, flip=flip, generator=torch.Generator().manual_seed(2))
-        assert draw.flip.dtype == torch.bool
-        assert low <= draw.flip.double().mean() <= high
+    together = (offset[:, 0] * windows + offset[:, 1]).bincount(minlength=windows**2)
+    assert len(together) == windows**2
+    assert together.min() > 0.5 * 5000 / windows**2  # rows and columns are drawn apart
+    assert 0.47 <= flip.double().mean() <= 0.53
+    assert not draw_crops(5000, padding=padding, flip=False, generator=generator)[1].any()
 
 
 class TestBalanced:

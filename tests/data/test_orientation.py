@@ -1,8 +1,6 @@
 """Photographs whose EXIF orientation says how to turn them: upright with `orient`, as they are stored without."""
 
-import dataclasses
 import json
-import shutil
 import struct
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from PIL import Image, ImageOps
 import regmixup as rm
 from regmixup import data
 from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb, upright
-from regmixup.data.inventory import contact_sheet
 from regmixup.deployment.publish import publish
 from regmixup.evaluation.curves import thumbnail
 from regmixup.training.config import resolve
@@ -183,14 +180,3 @@ class TestUse:
         assert old.fingerprint == run.fingerprint
         assert str(old.transform()) == "EvalTransform(size=14, resize=16, interpolation='bilinear')"
         assert torch.equal(self.logits(old, folders / "camera"), self.logits(old, folders / "bare"))
-
-
-def test_contact_sheets_show_photographs_upright(folders, tmp_path):
-    """The captions name the folder, so all folders of the comparison are shown under one name."""
-    drawn = {}
-    for kind in ("upright", "camera", "bare"):
-        shutil.copytree(folders / kind, tmp_path / kind / "photos")
-        photos = data.load(f"folder:{tmp_path / kind / 'photos'}")
-        contact_sheet(dataclasses.replace(photos, name="photos"), tmp_path / f"{kind}.png", 2, 8)
-        drawn[kind] = (tmp_path / f"{kind}.png").read_bytes()
-    assert drawn["camera"] == drawn["upright"] != drawn["bare"]

@@ -1,4 +1,4 @@
-"""`regmixup data`: list, fetch, check, show and corrupt datasets; one dataclass per action."""
+"""`regmixup data`: list, fetch, check and corrupt datasets; one dataclass per action."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rich.progress import (
 from tyro.conf import Positional
 
 from regmixup import data
-from regmixup.cli.parsing import Switch, check_file, parse
-from regmixup.data.catalogue import find, line_of
+from regmixup.cli.parsing import Switch, parse
+from regmixup.data.catalogue import find
 from regmixup.data.files import data_root, existing_root
 from regmixup.names import check_name
 
@@ -92,9 +92,7 @@ class VerifyAction:
         from regmixup.data.inventory import present
 
         root = existing_root(self.root)
-        there = [dataset.name for dataset in present(root)]
-        # A line of the listing is a dataset, or for CIFAR-C a corruption at all its severities.
-        names = self.names or [n for line in there for n in data.names() if line_of(find(n)) == line]
+        names = self.names or [name for dataset in present(root) for name in dataset.names]
         if not names:
             raise ValueError(f"root must hold a dataset to verify, got {root}, which has none of the catalogue's")
         reports = [data.verify(name, root=root) for name in names]
@@ -105,28 +103,6 @@ class VerifyAction:
         if wrong:
             told = "; ".join(f"{report.name}: {report.detail}" for report in wrong)
             raise ValueError(f"{len(wrong)} of {len(reports)} datasets differ from what is known: {told}")
-
-
-@dataclass(frozen=True)
-class ShowAction:
-    """Draw a contact sheet: a PNG of images spread over the set, with their labels, photographs upright.
-
-    Example: regmixup data show digits/test --out digits.png
-    """
-
-    name: Positional[str]
-    """A dataset, or folder:PATH."""
-    out: Path = Path("contact-sheet.png")
-    """Where to write the picture, a .png file."""
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
-
-    def __call__(self) -> None:
-        from regmixup.data.inventory import contact_sheet
-
-        check_file("--out", self.out, ".png")
-        contact_sheet(data.load(self.name, root=self.root), self.out)
-        print(f"picture  {self.out}")
 
 
 @dataclass(frozen=True)
@@ -159,9 +135,9 @@ class CorruptAction:
                 f"out must name a folder for {self.name}: only {', '.join(official)} have one of their own"
             )
         folder = self.out or data_root(self.root) / official[self.name]
-        if not find(self.name).in_memory:
-            raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
         source = data.load(self.name, root=self.root)
+        if source.shape is None:
+            raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
         names = BENCHMARK + EXTRA if self.extra else BENCHMARK
         columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bars:
@@ -182,7 +158,6 @@ ACTIONS = {
     "list": (ListAction, "list datasets that are present, with their sizes"),
     "fetch": (FetchAction, "download official files"),
     "verify": (VerifyAction, "compare content with known checksums"),
-    "show": (ShowAction, "write a contact sheet with labels"),
     "corrupt": (CorruptAction, "build CIFAR-C-style corrupted copies"),
 }
 

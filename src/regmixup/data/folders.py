@@ -5,24 +5,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, Reader, decode_all
-from regmixup.data.images import ImageSet, check_labels
-from regmixup.data.records import FOLDER_PARTS, TEST, TRAIN, VALIDATION, Dataset
+from regmixup.data.decode import EXTENSIONS
+from regmixup.data.images import FolderSet as FolderSet
+from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified_by_content
 from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
@@ -31,65 +30,6 @@ SPLITS = (*TRAIN, *VALIDATION, *TEST)
 _UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 SHOWN = 50
 """Names of classes that a message lists."""
-
-
-@dataclass(frozen=True)
-class FolderSet:
-    """Image files, not decoded. Labels, classes, name and info are as in `LabelledImages`.
-
-    paths: N paths that can be opened. folder: the folder that all of them begin with.
-    digests: the SHA-256 of each file, where they have been read, as for the parts of a folder.
-    """
-
-    paths: tuple[str, ...]
-    labels: Tensor
-    classes: tuple[str, ...]
-    name: str
-    folder: Path
-    info: dict[str, str] = field(default_factory=dict)
-    digests: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.paths:
-            raise ValueError(f"{self.name}: {self.folder} holds no images ({', '.join(EXTENSIONS)}) in class folders")
-        check_labels(self.name, self.labels, len(self.paths), self.classes)
-
-    def __repr__(self) -> str:
-        return f"FolderSet({self.name!r}, {counted(len(self), 'file')}, {counted(len(self.classes), 'class')})"
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @property
-    def shape(self) -> None:
-        """None: files have any size, until a reader brings them to one."""
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the sorted lines "relative path, tab, size in bytes": computed without reading a file.
-
-        Where the files have been read, their SHA-256 stand in place of the sizes.
-        """
-        start = len(str(self.folder)) + 1
-        known = self.digests or (str(Path(p).stat().st_size) for p in self.paths)
-        lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
-        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
-        return replace(
-            self,
-            paths=tuple(self.paths[i] for i in index.tolist()),
-            labels=self.labels[index],
-            name=name or self.name,
-            info={**self.info, **(info or {})},
-            digests=tuple(self.digests[i] for i in index.tolist()) if self.digests else (),
-        )
-
-    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
-        """Yield the images in memory, each as `read` returns it, `size` at a time, in order."""
-        for start in range(0, len(self), size):
-            part = self.select(torch.arange(start, min(start + size, len(self))))
-            yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -107,13 +47,13 @@ def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> l
     return sorted(paths)
 
 
+def _fail(error: OSError) -> None:
+    raise error  # os.walk would skip a folder that cannot be read, silently
+
+
 def loose_files(folder: Path) -> list[str]:
     """Return the names of the image files that lie in a folder itself, in no class folder."""
     return sorted(f for f in os.listdir(folder) if f.lower().endswith(EXTENSIONS) and not f.startswith("."))  # noqa: PTH208
-
-
-def _fail(error: OSError) -> None:
-    raise error  # os.walk would skip a folder that cannot be read, silently
 
 
 def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
@@ -154,53 +94,57 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     if folder is None:
         raise ValueError(
             f"{name}: expected a folder with one subfolder of images per class, found no folder of this name in "
-            f"{Path.cwd()} or in {root} (a part of a folder ends in {FOLDER_PARTS})"
+            f"{Path.cwd()} or in {root} (a part of a folder ends in train-90, val-10, fold-2-of-5 or without-2-of-5)"
         )
     subfolders = class_folders(folder)
     if not subfolders:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")
     whole = from_class_folders(name, folder, {c: label for label, c in enumerate(subfolders)}, subfolders)
     filled = whole.labels.bincount(minlength=len(subfolders)) > 0
-    classes = tuple(c for c, kept in zip(subfolders, filled.tolist(), strict=True) if kept)
+    classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
-    if len(classes) < len(subfolders):
-        empty = printable_names([c for c in subfolders if c not in classes])
-        warnings.warn(
-            f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=_user_level()
-        )
+    if empty := [c for c in subfolders if c not in classes]:
+        _warn(f"{name}: subfolders without images are no classes and were left out: {printable_names(empty)}")
     if loose := loose_files(folder):
         told = f"{counted(len(loose), 'image')} outside of class folders, such as {printable_names(loose[:1])}"
-        warnings.warn(f"{name}: left out {told}", stacklevel=_user_level())
+        _warn(f"{name}: left out {told}")
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
-def _user_level() -> int:
-    """Return the stack level, as its caller counts, of the first frame outside of this package: the user's line."""
+def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
+    """Raise if subfolders are parts of a dataset, each with classes of its own."""
+    parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
+    if parts and (len(parts) > 1 or parts == list(classes)):
+        names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
+        listed = printable_names(parts)
+        raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
+
+
+def _warn(message: str) -> None:
+    """Warn at the first line outside of this package: the user's."""
     package = str(Path(__file__).parents[1])
-    frames = inspect.stack(context=0)[1:]
-    return next((level for level, frame in enumerate(frames, 1) if not frame.filename.startswith(package)), 2)
+    frames = enumerate(inspect.stack(context=0), 1)
+    level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
+    warnings.warn(message, stacklevel=level)
 
 
-def cut_folder(whole: FolderSet, dataset: Dataset, root: Path) -> tuple[FolderSet, list[Tensor]]:
+def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tensor]]:
     """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified_by_content`.
 
     Returns the folder with its digests, and the pieces of the split of which `dataset` is a part.
     """
-    part, name = dataset.part, dataset.name
-    assert part is not None
-    if (real := find_folder(name, root)) is not None:
-        raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
+    assert dataset.part is not None
     whole = replace(whole, digests=whole.digests or hash_files(whole))
     try:
-        return whole, stratified_by_content(whole.labels, whole.digests, part.fractions)
+        return whole, stratified_by_content(whole.labels, whole.digests, dataset.part.fractions)
     except ValueError as error:
         label = int(str(error))
-        files = [d for d, own_label in zip(whole.digests, whole.labels.tolist(), strict=True) if own_label == label]
+        files = [d for d, file_label in zip(whole.digests, whole.labels.tolist(), strict=True) if file_label == label]
         raise ValueError(
-            f"{name}: every class must have an image in each of the {len(part.fractions)} parts, and copies of a file "
-            f"stay together; {printable_names([whole.classes[label]])} has {counted(len(files), 'image')}, "
-            f"{len(set(files))} of them different, some maybe also in other classes: add images, leave the class out, "
-            "or cut fewer parts"
+            f"{dataset.name}: every class must have an image in each of the {len(dataset.part.fractions)} parts, and "
+            f"copies of a file stay together; {printable_names([whole.classes[label]])} has "
+            f"{counted(len(files), 'image')}, {len(set(files))} of them different, some maybe also in other classes: "
+            "add images, leave the class out, or cut fewer parts"
         ) from None
 
 
@@ -224,18 +168,9 @@ def _digest(path: str, *state: int) -> str:
     return digest(Path(path))
 
 
-def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
-    """Raise if subfolders are parts of a dataset, each with classes of its own."""
-    parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
-    if len(parts) > 1 or parts == list(classes):
-        names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
-        listed = printable_names(parts)
-        raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
-
-
-def printable_names(names: list[str]) -> str:
-    """Join names from the file system for a message; quote those with line breaks or escape sequences."""
-    return shortened([c if c.isprintable() else ascii(c) for c in names], SHOWN)
+def printable_names(names: Iterable[str]) -> str:
+    """Join names from the file system for a message, without line breaks and escape sequences."""
+    return shortened([printable(name) for name in names], SHOWN)
 
 
 def describe_nested(images: FolderSet) -> str:

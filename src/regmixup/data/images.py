@@ -1,7 +1,6 @@
-"""Labelled images: the protocol that images in memory and image files share, and the images in memory.
+"""Labelled images: `ImageSet` holds pixels, `FolderSet` the paths of image files.
 
-`ImageSet` holds pixels; `folders.FolderSet` holds the paths of image files. Callers that need no more than the protocol
-`LabelledImages` work with both.
+Both have a length, labels, classes, a fingerprint, a selection, and parts in memory, so most callers take either.
 
 `path:NAME` is interpolations between pairs of a dataset's images, for the entropy-versus-lambda profile (Figure 3):
 1,000 random pairs with different labels; for each, 20 equally spaced lambdas from 0 to 1, pair after pair: image (p, l)
@@ -12,58 +11,34 @@ mixing is affine. The label is that of the nearer end.
 from __future__ import annotations
 
 import hashlib
+import operator
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
+from regmixup.data.decode import EXTENSIONS, Reader, decode_all
 from regmixup.data.splits import generator_for
 from regmixup.mixing import to_float
 from regmixup.names import counted
 
-if TYPE_CHECKING:
-    from regmixup.data.decode import Reader
-
 PAIRS, LAMBDAS = 1000, 20
-
-
-class LabelledImages(Protocol):
-    """The protocol of datasets that training, prediction and evaluation use, wherever the pixels are.
-
-    labels: (N,) int64. classes: the class names, in label order. name: what `load` was asked for. info: facts about it.
-    """
-
-    @property
-    def labels(self) -> Tensor: ...
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def info(self) -> dict[str, str]: ...
-    @property
-    def fingerprint(self) -> str:
-        """A SHA-256 that identifies the images."""
-
-    @property
-    def shape(self) -> tuple[int, int, int] | None:
-        """(C, H, W) of every image in memory; None for files, which a reader brings to a size."""
-
-    def __len__(self) -> int: ...
-    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> LabelledImages:
-        """Return the images at `index`, in that order."""
-
-    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
-        """Yield the images in memory, in order: files as `read` returns them, `size` at a time."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images in memory: (N, C, H, W) uint8; derived sets may be float32 in [0, 1]. The rest as in `LabelledImages`."""
+    """Images in memory.
+
+    images: (N, C, H, W) uint8; derived sets may be float32 in [0, 1]. labels: (N,) int64. classes: the class names, in
+    label order. name: what `load` was asked for. info: facts about it.
+    """
 
     images: Tensor
     labels: Tensor
@@ -105,6 +80,7 @@ class ImageSet:
         return digest.hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> ImageSet:
+        """Return the images at `index`, in that order."""
         return ImageSet(
             self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
         )
@@ -112,6 +88,70 @@ class ImageSet:
     def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
         """Yield itself: the images are in memory."""
         yield self
+
+
+@dataclass(frozen=True)
+class FolderSet:
+    """Image files, not decoded. Labels, classes, name and info are as in `ImageSet`.
+
+    paths: N paths that can be opened. folder: the folder that all of them begin with.
+    digests: the SHA-256 of each file, where they have been read, as for the parts of a folder.
+    """
+
+    paths: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    name: str
+    folder: Path
+    info: dict[str, str] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError(f"{self.name}: {self.folder} holds no images ({', '.join(EXTENSIONS)}) in class folders")
+        check_labels(self.name, self.labels, len(self.paths), self.classes)
+
+    def __repr__(self) -> str:
+        return f"FolderSet({self.name!r}, {counted(len(self), 'file')}, {counted(len(self.classes), 'class')})"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> None:
+        """None: files have any size, until a reader brings them to one."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the sorted lines "relative path, tab, size in bytes": computed without reading a file.
+
+        Where the files have been read, their SHA-256 stand in place of the sizes.
+        """
+        start = len(str(self.folder)) + 1
+        known = self.digests or (str(Path(p).stat().st_size) for p in self.paths)
+        lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
+        """Return the files at `index`, in that order."""
+        return replace(
+            self,
+            paths=tuple(self.paths[i] for i in index.tolist()),
+            labels=self.labels[index],
+            name=name or self.name,
+            info={**self.info, **(info or {})},
+            digests=tuple(self.digests[i] for i in index.tolist()) if self.digests else (),
+        )
+
+    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
+        """Yield the images in memory, each as `read` returns it, `size` at a time, in order."""
+        for index in torch.arange(len(self)).split(size):
+            part = self.select(index)
+            yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
+
+
+LabelledImages = ImageSet | FolderSet
+"""What training, prediction and evaluation use, wherever the pixels are."""
 
 
 def check_labels(name: str, labels: Tensor, count: int, classes: Sequence[str]) -> None:
@@ -165,62 +205,43 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
     uint8 stays uint8; floating point must lie in [0, 1], so leave normalisation to the network. The class names are
     the dataset's `classes` if it has them, else numbers.
     """
-    if len(dataset) == 0:
-        raise ValueError(f"{name}: the dataset is empty")
-    images: list[Tensor] = []
-    labels: list[int] = []
-    for index in range(len(dataset)):
-        pair = dataset[index]
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(f"{name}[{index}]: an item must be a pair (image, label), got {type(pair).__name__}")
-        images.append(_pixels(pair[0], f"{name}[{index}]"))
-        labels.append(_label(pair[1], f"{name}[{index}]"))
-    kinds = {(image.dtype, tuple(image.shape)) for image in images}
-    if len(kinds) > 1:
-        raise ValueError(f"{name}: images must be of one type and size, got {kinds}")
-    stacked = torch.stack(images)
-    if stacked.is_floating_point() and not (float(stacked.min()) >= 0 and float(stacked.max()) <= 1):
+    try:
+        pairs = [dataset[index] for index in range(len(dataset))]
+        images = [_to_tensor(image) for image, _ in pairs]
+        labels = [operator.index(label) for _, label in pairs]
+        pixels = torch.stack(images)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{name}: floating-point images must lie in [0, 1], got {float(stacked.min()):g} to "
-            f"{float(stacked.max()):g}; remove normalisation from the dataset's transform"
+            f"{name} must be a dataset of (image, label) pairs: images of one size, PIL, array or tensor, and integer "
+            f"labels; {error}"
+        ) from error
+    if pixels.is_floating_point() and not (float(pixels.min()) >= 0 and float(pixels.max()) <= 1):
+        raise ValueError(
+            f"{name}: floating-point images must lie in [0, 1], got {float(pixels.min()):g} to "
+            f"{float(pixels.max()):g}; remove normalisation from the dataset's transform"
         )
     classes = tuple(map(str, getattr(dataset, "classes", None) or range(max(labels) + 1)))
     if len(set(classes)) < len(classes):  # a model and a set are matched by these names
         raise ValueError(f"{name}: classes must have different names, got {classes}")
-    return ImageSet(stacked, torch.tensor(labels, dtype=torch.int64), classes, name)
+    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), classes, name)
 
 
-def _pixels(image: object, where: str) -> Tensor:
+def _to_tensor(image: Any) -> Tensor:
     """Return one image as (C, H, W), uint8 or float32."""
-    from PIL import Image
-
     if isinstance(image, Image.Image):
         image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
     if isinstance(image, np.ndarray):
-        tensor = torch.from_numpy(np.array(image))
-        tensor = tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor
-    elif isinstance(image, Tensor):
-        tensor = image
-    else:
-        raise ValueError(f"{where}: an image must be a PIL image, an array or a tensor, got {type(image).__name__}")
-    tensor = tensor.unsqueeze(0) if tensor.ndim == 2 else tensor
-    if tensor.ndim != 3 or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
-        raise ValueError(
-            f"{where}: an image must be uint8 or float, (C, H, W), got {tensor.dtype} {tuple(tensor.shape)}"
-        )
-    return tensor if tensor.dtype == torch.uint8 else tensor.float()
+        image = torch.from_numpy(np.array(image.transpose(2, 0, 1) if image.ndim == 3 else image))
+    if not isinstance(image, Tensor):
+        raise TypeError(f"got an image of type {type(image).__name__}")
+    image = image.unsqueeze(0) if image.ndim == 2 else image
+    return image.float() if image.is_floating_point() else image
 
 
-def _label(label: Any, where: str) -> int:
-    is_single = isinstance(label, np.generic) or (isinstance(label, Tensor) and label.numel() == 1)
-    number = label.item() if is_single else label
-    if not isinstance(number, int):
-        raise ValueError(f"{where}: a label must be an integer, got {type(label).__name__}")
-    return number
-
-
-def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS) -> ImageSet:
+def interpolate(source: LabelledImages, *, pairs: int = PAIRS, lambdas: int = LAMBDAS) -> ImageSet:
     """Return the set of `pairs` x `lambdas` images that lie between pairs of a dataset's images."""
+    if not isinstance(source, ImageSet):
+        raise ValueError(f"path:{source.name}: interpolations need a dataset in memory, {source.name} is one of files")
     first, second = pair_ends(source, pairs=pairs)
     lam = torch.linspace(0, 1, lambdas, dtype=torch.float64)
     images = to_float(source.images)

@@ -1,33 +1,26 @@
-"""The datasets under a root, whether their content is official; and contact sheets."""
+"""The datasets under a root, and whether their content is official."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from regmixup.data.catalogue import FAMILIES, find, line_of
+from regmixup.data.catalogue import DATASETS, find
 from regmixup.data.files import MissingDataError, data_root, file_sum, is_rebuilt, missing_files
 from regmixup.data.reading import load
 from regmixup.data.records import Dataset
-from regmixup.storage import replacing
-
-if TYPE_CHECKING:
-    from regmixup.data.images import LabelledImages
-
-CELL, CAPTION, GAP = 112, 14, 8
-"""Pixels of a contact sheet: the side of an image, the height of its caption, and the space between images."""
 
 
 @dataclass(frozen=True)
 class Present:
-    """A dataset that is there. For CIFAR-C, one corruption at all five severities, named cifar10-c/fog.
+    """A dataset that is there; for CIFAR-C one corruption, named cifar10-c/fog, with the names of all five severities.
 
     bytes: of its files. rebuilt: whether somebody made them, see `files.is_rebuilt`.
     """
 
     name: str
+    names: tuple[str, ...]
     bytes: int
     rebuilt: bool
 
@@ -45,21 +38,15 @@ class Report:
 def present(root: str | Path | None = None) -> list[Present]:
     """Return the datasets under the root, in the catalogue's order; parts such as cifar10/train-90 are not listed."""
     root = data_root(root)
+    lines: dict[str, list[Dataset]] = {}
+    for name, dataset in DATASETS.items():
+        if dataset.files and not dataset.part and not dataset.listed and not missing_files(dataset, root):
+            line = f"{dataset.family}/{dataset.corruption}" if dataset.corruption else name
+            lines.setdefault(line, []).append(dataset)
     return [
-        Present(name, _size(dataset, root), is_rebuilt(dataset, root))
-        for name, dataset in _lines()
-        if not missing_files(dataset, root)
+        Present(line, tuple(d.name for d in datasets), _size(datasets[0], root), is_rebuilt(datasets[0], root))
+        for line, datasets in lines.items()
     ]
-
-
-def _lines() -> Iterator[tuple[str, Dataset]]:
-    """Yield the name of each line of the listing, and the first dataset that it covers."""
-    for family in FAMILIES.values():
-        lines: dict[str, Dataset] = {}
-        for dataset in family.datasets:
-            if dataset.files and not dataset.part and not dataset.listed:
-                lines.setdefault(line_of(dataset), dataset)
-        yield from lines.items()
 
 
 def _size(dataset: Dataset, root: Path) -> int:
@@ -91,32 +78,3 @@ def verify(name: str, root: str | Path | None = None) -> Report:
     if whole.checksums:
         return Report(name, "ok", images.fingerprint, "the files are those published")
     return Report(name, "unknown", images.fingerprint, "no checksum is known for this dataset")
-
-
-def contact_sheet(images: LabelledImages, path: str | Path, rows: int = 6, columns: int = 10) -> None:
-    """Write a PNG with rows x columns images, evenly spaced over the set, each under the name of its class.
-
-    Photographs are upright by their EXIF orientation, as `finetune` trains on them.
-    """
-    import torch
-    from PIL import Image, ImageDraw, ImageFont
-
-    from regmixup.data.decode import EvalTransform, open_rgb
-
-    count = min(rows * columns, len(images))
-    chosen = images.select(torch.arange(count) * len(images) // count)
-    (shown,) = chosen.parts(lambda file: EvalTransform(orient=True).build()(open_rgb(file)), size=count)
-    sheet = Image.new("RGB", (columns * (CELL + GAP) + GAP, rows * (CELL + CAPTION + GAP) + CAPTION + 2 * GAP), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    draw.text((GAP, GAP), f"{images.name}: {len(images):,} images, {len(images.classes)} classes", "black", font)
-    levels = shown.images if shown.images.dtype == torch.uint8 else (shown.images * 255).round().to(torch.uint8)
-    for number, (pixels, label) in enumerate(zip(levels, shown.labels.tolist(), strict=True)):
-        left = GAP + number % columns * (CELL + GAP)
-        top = CAPTION + 2 * GAP + number // columns * (CELL + CAPTION + GAP)
-        draw.text((left, top), shown.classes[label][:16], "black", font)
-        picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(-1).numpy())
-        scale = CELL / max(picture.size)
-        size = [max(1, round(scale * side)) for side in picture.size]
-        sheet.paste(picture.resize((size[0], size[1]), Image.Resampling.NEAREST), (left, top + CAPTION))
-    with replacing(Path(path)) as temporary:
-        sheet.save(temporary, format="png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -32,16 +32,6 @@ def epoch_batches(count: int, batch_size: int, seed: int, epoch: int, *, balance
     return list(order.split(batch_size))
 
 
-def share_of(batches: list[Part], rank: int, world: int) -> list[Part]:
-    """Return a rank's part of each batch: its images are dealt out to the ranks in turn.
-
-    So parts never overlap, their sizes differ by at most one, and together they are the batch that a single process
-    would see. If the last batch has fewer images than there are ranks, some ranks get an empty one.
-    """
-    assert 0 <= rank < world
-    return [batch[rank::world] for batch in batches]
-
-
 def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
     """Return as many image indices as there are labels, every class that occurs equally often, in random order.
 
@@ -64,45 +54,103 @@ def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
     return together[torch.randperm(len(together), generator=generator)]
 
 
+def share_of(batches: list[Part], rank: int, world: int) -> list[Part]:
+    """Return a rank's part of each batch: its images are dealt out to the ranks in turn.
+
+    So parts never overlap, their sizes differ by at most one, and together they are the batch that a single process
+    would see. If the last batch has fewer images than there are ranks, some ranks get an empty one.
+    """
+    return [batch[rank::world] for batch in batches]
+
+
+class Loader:
+    """The contract of both loaders: an epoch depends on (seed, epoch) alone, and can start at any batch.
+
+    Images are shuffled, and the last, partial batch is kept. `picks` yields the choices for each batch, as a dataclass
+    of tensors on the device, and `load` makes the batch from them: a pure tensor function, which a compiled or captured
+    step can contain. `epoch` does both in turn.
+
+    num_images: per epoch, over all ranks. balanced: whether the order is `balanced_order`. rank, world: see `share_of`.
+    """
+
+    def __init__(
+        self,
+        labels: Tensor,
+        *,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        balanced: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        check_count("batch_size", batch_size)
+        self.num_images, self.batch_size, self.seed, self.device = len(labels), batch_size, seed, device
+        self.balance = labels if balanced else None
+        self.rank, self.world = rank, world
+
+    def __len__(self) -> int:
+        """Return the number of batches per epoch."""
+        return -(-self.num_images // self.batch_size)
+
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Return the image indices of each batch of an epoch, over all ranks."""
+        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch, balance=self.balance)
+
+    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]:
+        """Yield the choices for each batch of one epoch, starting at batch `start`."""
+        raise NotImplementedError
+
+    def load(self, picked: Any) -> Batch:
+        """Return the batch that `picks` chose; x is uint8 where the images are."""
+        raise NotImplementedError
+
+    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of one epoch, starting at batch `start`."""
+        for picked in self.picks(epoch, start=start):
+            yield self.load(picked)
+
+    def close(self) -> None:
+        """End processes that are kept between epochs, if there are any."""
+
+
 @dataclass(frozen=True)
 class Picked:
     """The choices for a batch: which images, (N,) int64, and how each is augmented.
 
     offset: where the crop begins in the padded image, (N, 2) int64 row and column. flip: whether it is mirrored, (N,)
-    bool. boxes: what is erased, see `draw_boxes`; None where nothing ever is.
+    bool. boxes: what is erased, see `draw_boxes`.
     """
 
     index: Tensor
     offset: Tensor
     flip: Tensor
-    boxes: Tensor | None = None
+    boxes: Tensor
 
     def __getitem__(self, index: Tensor | slice) -> Picked:
-        boxes = None if self.boxes is None else self.boxes[index]
-        return Picked(self.index[index], self.offset[index], self.flip[index], boxes)
+        return Picked(*(getattr(self, choice.name)[index] for choice in fields(self)))
 
     def to(self, device: torch.device) -> Picked:
-        boxes = None if self.boxes is None else self.boxes.to(device)
-        return Picked(self.index.to(device), self.offset.to(device), self.flip.to(device), boxes)
+        return Picked(*(getattr(self, choice.name).to(device) for choice in fields(self)))
 
 
-def draw_augmentation(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> Picked:
-    """Draw uniform crop offsets in the image padded by `padding`, and fair coins, for images 0 to `count` - 1."""
+def draw_crops(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw uniform crop offsets in the image padded by `padding`, (N, 2), and fair coins for flips, (N,) bool."""
     offset = torch.randint(2 * padding + 1, (count, 2), generator=generator)
     coin = torch.rand(count, generator=generator) < 0.5
-    return Picked(torch.arange(count), offset, coin & flip)
+    return offset, coin & flip
 
 
-def crop_and_flip(images: Tensor, draw: Picked, padding: int) -> Tensor:
-    """Crop each image (N, C, H, W) from its zero-padded self and flip it left to right where `draw` says so.
+def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) -> Tensor:
+    """Crop each image (N, C, H, W) from its zero-padded self and flip it left to right where `flip` says so.
 
     This is one gather for the whole batch, on the images' device; the result is in channels-last memory order.
     """
     n, _, height, width = images.shape
     device = images.device
-    rows = draw.offset[:, :1] + torch.arange(height, device=device)
+    rows = offset[:, :1] + torch.arange(height, device=device)
     columns = torch.arange(width, device=device).expand(n, -1)
-    columns = draw.offset[:, 1:] + torch.where(draw.flip[:, None], width - 1 - columns, columns)
+    columns = offset[:, 1:] + torch.where(flip[:, None], width - 1 - columns, columns)
     padded = F.pad(images, (padding, padding, padding, padding))
     batch = torch.arange(n, device=device)[:, None, None]
     return padded.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
@@ -137,74 +185,26 @@ def erase(images: Tensor, boxes: Tensor, fill: Tensor) -> Tensor:
     return torch.where(inside[:, None], fill[:, None, None], images)
 
 
-class Loader:
-    """The contract of both loaders: an epoch depends on (seed, epoch) alone, and can start at any batch.
-
-    Images are shuffled, and the last, partial batch is kept. `picks` yields the choices for each batch, as a dataclass
-    of tensors on the device, and `load` makes the batch from them: a pure tensor function, which a compiled or captured
-    step can contain. `epoch` does both in turn.
-    """
-
-    num_images: int
-    """Images per epoch, over all ranks."""
-    batch_size: int
-    seed: int
-    balance: Tensor | None
-    device: torch.device
-
-    def __len__(self) -> int:
-        """Return the number of batches per epoch."""
-        return -(-self.num_images // self.batch_size)
-
-    def batches(self, epoch: int) -> list[Tensor]:
-        """Return the image indices of each batch of an epoch, over all ranks."""
-        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch, balance=self.balance)
-
-    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]:
-        """Yield the choices for each batch of one epoch, starting at batch `start`."""
-        raise NotImplementedError
-
-    def load(self, picked: Any) -> Batch:
-        """Return the batch that `picks` chose; x is uint8 where the images are."""
-        raise NotImplementedError
-
-    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one epoch, starting at batch `start`."""
-        for picked in self.picks(epoch, start=start):
-            yield self.load(picked)
-
-    def close(self) -> None:
-        """End processes that are kept between epochs, if there are any."""
-
-
 class ResidentLoader(Loader):
     """Augmented batches of an `ImageSet` held on the device.
 
-    The random numbers come from the CPU, once an epoch, and are the same on every device.
+    The random numbers come from the CPU, once an epoch, and are the same on every device. order: as in `Loader`.
     """
 
     def __init__(
         self,
         dataset: ImageSet,
         *,
-        batch_size: int,
-        seed: int,
-        device: torch.device,
         padding: int = 0,
         flip: bool = False,
         erasing: float = 0.0,
         fill: Sequence[float] = (0.0,),
-        balanced: bool = False,
+        **order: Any,
     ) -> None:
-        check_count("batch_size", batch_size)
-        check_count("padding", padding, least=0)
-        self.images = dataset.images.to(device)
-        self.labels = dataset.labels.to(device)
-        self.device, self.num_images = device, len(dataset.images)
-        self.batch_size, self.seed, self.padding, self.flip = batch_size, seed, padding, flip
-        self.balance = dataset.labels if balanced else None
-        self.erasing, self.fill = erasing, to_pixel(fill, dataset.images.dtype).to(device)
-        self.rank, self.world = 0, 1
+        super().__init__(dataset.labels, **order)
+        self.images, self.labels = dataset.images.to(self.device), dataset.labels.to(self.device)
+        self.padding, self.flip, self.erasing = padding, flip, erasing
+        self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
         """Return a loader of one shard of the same batches; the images are shared."""
@@ -218,24 +218,28 @@ class ResidentLoader(Loader):
         if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place
             places = torch.arange(self.num_images).split(self.batch_size)
             drawn = torch.cat(share_of(list(places), self.rank, self.world))
-        generator = generator_for(self.seed, "augment", epoch)
-        choices = draw_augmentation(self.num_images, padding=self.padding, flip=self.flip, generator=generator)
-        if self.erasing:
-            generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
-            boxes = draw_boxes(self.num_images, size, probability=self.erasing, generator=generator)
-            choices = replace(choices, boxes=boxes)
         # One copy to the device for the whole epoch.
-        shard_choices = replace(choices[drawn], index=order).to(self.device)
+        shard_choices = replace(self._draw(epoch)[drawn], index=order).to(self.device)
         position = sum(len(batch) for batch in batches[:start])
         for batch in batches[start:]:
             yield shard_choices[position : position + len(batch)]
             position += len(batch)
 
+    def _draw(self, epoch: int) -> Picked:
+        """Draw the augmentation of an epoch, for all ranks."""
+        count, generator = self.num_images, generator_for(self.seed, "augment", epoch)
+        offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
+        boxes = torch.zeros(count, 4, dtype=torch.int64)
+        if self.erasing:
+            generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
+            boxes = draw_boxes(count, size, probability=self.erasing, generator=generator)
+        return Picked(torch.arange(count), offset, flip, boxes)
+
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""
         x = self.images[picked.index]
         if self.padding or self.flip:
-            x = crop_and_flip(x, picked, self.padding)
-        if picked.boxes is not None:
+            x = crop_and_flip(x, picked.offset, picked.flip, self.padding)
+        if self.erasing:
             x = erase(x, picked.boxes, self.fill)
         return Batch(x, self.labels[picked.index])

@@ -14,12 +14,6 @@ from typing import Any, Literal
 Role = Literal["train", "validation", "test", "shifted", "ood"]
 TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation", "dev"), ("test", "testing", "eval")
 """Usual names of the folders of a dataset's parts, in lower case."""
-MAX_FOLDS = 100
-FOLDER_PARTS = "train-90, val-10, fold-2-of-5 or without-2-of-5"
-_FOLDER_PART = re.compile(
-    r"(?P<of>folder:.+?)/+(?:(?P<side>train|val)-(?P<percent>[1-9]\d?)|"
-    r"(?P<fold>fold|without)-(?P<number>[1-9]\d{0,2})-of-(?P<count>[1-9]\d{0,2}))/*"
-)
 
 
 @dataclass(frozen=True)
@@ -58,56 +52,42 @@ class ImageList:
 
 @dataclass(frozen=True)
 class SplitPart:
-    """The part of a stratified split that a dataset is: part `index` of `of`, cut at `fractions`.
-
-    rest: whether it is all parts but that one, as the train set of a fold is.
-    """
+    """Some pieces, by their numbers, of the stratified split of dataset `of` at `fractions`."""
 
     of: str
     fractions: tuple[float, ...]
-    index: int
-    rest: bool = False
-
-    @property
-    def pieces(self) -> frozenset[int]:
-        """The numbers of the parts that it consists of."""
-        return frozenset(range(len(self.fractions))) - {self.index} if self.rest else frozenset({self.index})
+    pieces: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """The record of a dataset: everything known before any of its files is read.
 
-    name: what `load` is asked for. reader: "module:function", called with this record and the root; "" with a loader.
+    name: what `load` is asked for. reader: "module:function", called with this record and the root.
+    loader: what reads a registered dataset, instead of the reader.
     role: what it is for a model of its benchmark's train set; None for a folder, whose role only its user knows.
         See `roles.role_of` for the role in relation to a particular train set.
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
-    side: height and width of images that are held in memory; None for image files, which stay on disk.
-    images, num_classes: how many; None where that is not known.
+    side: height and width of the images, where that is known. images: how many, of a part to the nearest.
     files: paths under the root; a folder's ends in a slash. Embedded datasets have none.
     checksums: of those files for which one is published. content: hashes of the pixels and labels.
-    sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
-        family leaves it out.
-    loader: what reads one that was registered, instead of the reader. on_disk: whether that gives a `FolderSet`.
+    sources: what to fetch. by_hand: how to get it where that cannot be automated.
     part: for a part of a split. listed: for images of another dataset that a file lists.
     corruption, severity: for a corrupted test set; "" and 0 elsewhere.
     """
 
     name: str
     reader: str = ""
+    loader: Callable[..., Any] | None = None
     role: Role | None = None
     benchmark: str = ""
     side: int | None = None
     images: int | None = None
-    num_classes: int | None = None
     files: tuple[str, ...] = ()
     checksums: Mapping[str, str] = field(default_factory=dict)
     content: Content | None = None
     sources: tuple[Source, ...] = ()
     by_hand: str = ""
-    optional: bool = False
-    loader: Callable[..., Any] | None = None
-    on_disk: bool = False
     part: SplitPart | None = None
     listed: ImageList | None = None
     corruption: str = ""
@@ -130,11 +110,6 @@ class Dataset:
     @property
     def is_interpolated(self) -> bool:
         return self.name.startswith("path:")
-
-    @property
-    def in_memory(self) -> bool:
-        """Return whether `load` returns an `ImageSet`, rather than a `FolderSet` of image files."""
-        return self.side is not None or (self.loader is not None and not self.on_disk)
 
     @property
     def may_change(self) -> bool:
@@ -169,31 +144,37 @@ def folder_record(name: str) -> Dataset:
     of N folds, without-K-of-N all others. Where a folder of that name exists, it is meant, and no part.
 
     >>> folder_record("folder:photos/val-20").part
-    SplitPart(of='folder:photos', fractions=(0.8, 0.2), index=1, rest=False)
+    SplitPart(of='folder:photos', fractions=(0.8, 0.2), pieces=(1,))
     """
-    ending = _FOLDER_PART.fullmatch(name)
-    part = _part(ending) if ending and not Path(name.removeprefix("folder:")).expanduser().is_dir() else None
-    role: Role | None = None
-    if ending and part:
-        role = "train" if part.rest or ending["side"] == "train" else "validation"
+    of, _, end = name.rstrip("/").rpartition("/")
+    part, role = None, None
+    if not Path(name.removeprefix("folder:")).expanduser().is_dir():
+        part = _side_of_split(of.rstrip("/"), end) or _fold(of.rstrip("/"), end)
+    if part is not None:
+        role = "train" if end.startswith(("train", "without")) else "validation"
     return Dataset(name=name, reader="folders:load_folder", benchmark="folder", role=role, part=part)
 
 
-def _part(ending: re.Match[str]) -> SplitPart | None:
-    """Return which part the end of a name means; None for a fold that there cannot be."""
-    if ending["side"]:
-        percent = int(ending["percent"])
-        first = percent if ending["side"] == "train" else 100 - percent
-        return SplitPart(ending["of"], (first / 100, (100 - first) / 100), index=int(ending["side"] == "val"))
-    number, count = int(ending["number"]), int(ending["count"])
-    if not (number <= count and 2 <= count <= MAX_FOLDS):
+def _side_of_split(of: str, end: str) -> SplitPart | None:
+    match = re.fullmatch(r"(train|val)-([1-9]\d?)", end)
+    if match is None:
         return None
-    return SplitPart(ending["of"], (1 / count,) * count, number - 1, rest=ending["fold"] == "without")
+    side, percent = match[1], int(match[2])
+    first = percent if side == "train" else 100 - percent
+    return SplitPart(of, (first / 100, (100 - first) / 100), (0,) if side == "train" else (1,))
+
+
+def _fold(of: str, end: str) -> SplitPart | None:
+    match = re.fullmatch(r"(fold|without)-([1-9]\d?)-of-([1-9]\d?)", end)
+    if match is None or not int(match[2]) <= int(match[3]) or match[3] == "1":
+        return None
+    fold, count = int(match[2]) - 1, int(match[3])
+    pieces = (fold,) if match[1] == "fold" else tuple(k for k in range(count) if k != fold)
+    return SplitPart(of, (1 / count,) * count, pieces)
 
 
 def rest_of_folder(dataset: Dataset) -> str:
     """Return the name of the other side of the split that a part of a folder is one of."""
-    assert dataset.part is not None
     of, _, end = dataset.name.rstrip("/").rpartition("/")
     side, _, share = end.partition("-")
     other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]

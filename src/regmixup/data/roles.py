@@ -48,7 +48,7 @@ def overlap(a: Dataset, b: Dataset) -> bool:
         if cut.fractions != other_cut.fractions:
             return True
         if cut.pieces != other_cut.pieces:
-            return bool(cut.pieces & other_cut.pieces)
+            return not set(cut.pieces).isdisjoint(other_cut.pieces)
     return True
 
 
@@ -76,9 +76,9 @@ def validation_of(train_set: str) -> str:
     ('digits/val', 'cifar10/val-10', 'imagenet/val-tune')
     """
     trained = find(train_set)
-    if trained.is_folder and trained.part and trained.role == "train":
+    if trained.is_folder and trained.role == "train":
         return rest_of_folder(trained)
-    if trained.is_folder and (beside := validation_beside(trained)):
+    if trained.is_folder and (beside := _validation_beside(trained)):
         return beside
     family = FAMILIES[trained.family].datasets
     for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
@@ -91,13 +91,13 @@ def validation_of(train_set: str) -> str:
     )
 
 
-def validation_beside(trained: Dataset) -> str:
+def _validation_beside(trained: Dataset) -> str:
     """Return the name of the folder of validation images beside a folder called train; "" where there is none."""
     base, _, name = trained.name.rstrip("/").rpartition("/")
-    if trained.part or name.lower() not in TRAIN:
-        return ""
     folder = Path(base.removeprefix("folder:")).expanduser()
-    beside = {entry.name.lower(): entry.name for entry in folder.glob("*/")} if folder.is_dir() else {}
+    if trained.part or name.lower() not in TRAIN or not folder.is_dir():
+        return ""
+    beside = {entry.name.lower(): entry.name for entry in folder.glob("*/")}
     return next((f"{base}/{beside[split]}" for split in VALIDATION if split in beside), "")
 
 
@@ -140,7 +140,7 @@ def rest_of(part: str) -> str:
     if dataset.is_folder and dataset.part:
         return rest_of_folder(dataset)
     for sibling in FAMILIES[dataset.family].datasets:
-        if dataset.part and sibling.part and sibling.part.of == dataset.part.of and sibling.part != dataset.part:
+        if dataset.part and sibling.part and sibling.part != dataset.part:
             return sibling.name
     raise ValueError(
         f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "

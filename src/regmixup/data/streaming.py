@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from multiprocessing import parent_process
 from threading import Thread
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,9 +39,6 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         self.images, self.labels, self.seed = images, labels, seed
         self.transform = transform.build()
 
-    def __len__(self) -> int:
-        return len(self.images)
-
     def __getitem__(self, key: tuple[int, ...]) -> tuple[Tensor, int]:
         from torchvision.transforms.functional import pil_to_tensor, to_pil_image  # takes two seconds
 
@@ -62,7 +60,7 @@ class StreamingLoader(Loader):
     Ranks share every global batch without overlap. Towards the end of an epoch the workers already decode the first
     batches of the next, so that it need not start by waiting for them.
 
-    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8.
+    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: as in `Loader`.
     epochs: how many there will be; default, no end. Nothing is decoded beyond.
     """
 
@@ -72,22 +70,13 @@ class StreamingLoader(Loader):
         labels: Tensor,
         *,
         transform: Transform,
-        batch_size: int,
-        seed: int,
-        device: torch.device,
         workers: int = 4,
-        balanced: bool = False,
         epochs: int | None = None,
-        rank: int = 0,
-        world: int = 1,
+        **order: Any,
     ) -> None:
-        check_count("batch_size", batch_size)
+        super().__init__(labels, **order)
         check_count("workers", workers, least=0)
-        assert len(images) == len(labels) > 0
-        self.samples, self.num_images = _Samples(images, labels, transform, seed), len(labels)
-        self.balance = labels if balanced else None
-        self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
-        self.rank, self.world, self.epochs = rank, world, epochs
+        self.samples, self.workers, self.epochs = _Samples(images, labels, transform, self.seed), workers, epochs
         channels = images.shape[1] if isinstance(images, Tensor) else 3
         no_images = torch.empty(0, channels, *height_and_width(transform.size), dtype=torch.uint8)
         self._empty = no_images, torch.empty(0, dtype=torch.int64)
@@ -111,13 +100,6 @@ class StreamingLoader(Loader):
         if self.epochs is None or epoch + 1 < self.epochs:
             self._ahead = epoch + 1, batches
 
-    def _keys(self, epoch: int) -> list[list[tuple[int, ...]]]:
-        """Return the keys of this rank's samples in each batch of an epoch."""
-        places = itertools.count()
-        length = 2 if self.balance is None else 3  # balanced, an image may come several times
-        batches = [[(epoch, i, next(places))[:length] for i in batch.tolist()] for batch in self.batches(epoch)]
-        return share_of(batches, self.rank, self.world)
-
     def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
         """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
         order = copy(self)  # without what is read ahead: in a circle of references processes would end late
@@ -139,6 +121,13 @@ class StreamingLoader(Loader):
                 worker_init_fn=_prepare_worker,
             )
         )
+
+    def _keys(self, epoch: int) -> list[list[tuple[int, ...]]]:
+        """Return the keys of this rank's samples in each batch of an epoch."""
+        places = itertools.count()
+        length = 2 if self.balance is None else 3  # balanced, an image may come several times
+        batches = [[(epoch, i, next(places))[:length] for i in batch.tolist()] for batch in self.batches(epoch)]
+        return share_of(batches, self.rank, self.world)
 
     def close(self) -> None:
         """End the processes that decode the next epoch. Another epoch may still follow."""

@@ -100,12 +100,12 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
-    record = _record(run, name)
-    if dataset.may_change and not dataset.in_memory:
-        record["transform"] = str(run.transform())
     if features and "features" not in stored.fields:
         return False
-    if any(stored.info.get(key, "") != text for key, text in record.items()):
+    if any(stored.info.get(key, "") != text for key, text in _record(run, name).items()):
+        return False
+    transform = str(run.transform())
+    if dataset.may_change and stored.info.get("transform", transform) != transform:
         return False
     if not dataset.may_change or (dataset.is_folder and find_folder(dataset.whole, data_root(root)) is None):
         return True

@@ -13,9 +13,9 @@ from regmixup import data
 from tests.data.official import channel_statistics, random_images, write_svhn
 
 
-@pytest.mark.parametrize(("split", "compressed"), [("train", True), ("test", False), ("extra", True)])
-def test_reads_what_was_written(tmp_path: Path, split: str, compressed: bool) -> None:
-    images, digits = write_svhn(tmp_path, split, count=12, compressed=compressed)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_reads_what_was_written(tmp_path: Path, split: str) -> None:
+    images, digits = write_svhn(tmp_path, split, count=12)
     dataset = data.load(f"svhn/{split}", root=tmp_path)
     np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
     assert dataset.images.is_contiguous()
@@ -33,7 +33,6 @@ WRONG = {
     "X of float": (_content(X=np.zeros((32, 32, 3, 4))), r"X of type uint8 .* found float64"),
     "X in another order": (_content(X=np.zeros((4, 32, 32, 3), np.uint8)), r"found uint8 \(4, 32, 32, 3\)"),
     "a label too few": (_content(y=np.ones((3, 1))), r"shape \(32, 32, 3, 3\), found uint8 \(32, 32, 3, 4\)"),
-    "label 0": (_content(y=np.array([[1], [0], [3], [4]])), "labels from 1 to 10"),
     "label 11": (_content(y=np.array([[1], [11], [3], [4]])), "labels from 1 to 10"),
 }
 

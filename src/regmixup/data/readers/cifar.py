@@ -2,7 +2,7 @@
 
 CIFAR-10 and CIFAR-100 in their python version: `cifar-10-batches-py/` and `cifar-100-python/`. A file is a pickled
     dictionary: `data`, uint8 (N, 3072), the red, green and blue plane of each image one after the other, row by row;
-    `labels` (CIFAR-10) or `fine_labels` (CIFAR-100), a list of N integers. A file beside it has the class names.
+    `labels` (CIFAR-10) or `fine_labels` (CIFAR-100), a list of N integers.
 CIFAR-10-C and CIFAR-100-C (Hendrycks and Dietterich, 2019): `CIFAR-10-C/<corruption>.npy` is uint8 (50000, 32, 32, 3),
     the test images at severity 1, then at severity 2, up to 5; `labels.npy` repeats the test labels five times. Files
     are memory-mapped: loading one severity reads a fifth of one.
@@ -23,41 +23,34 @@ from regmixup.data.images import ImageSet
 from regmixup.data.readers.unpickle import read_pickle
 from regmixup.data.records import Dataset
 
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CIFAR100_CLASSES = (
-    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
-    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
-    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
-    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
-    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
-    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
-    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
-    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
-    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
-    "willow_tree", "wolf", "woman", "worm",
-)  # fmt: skip
-"""The official names, for CIFAR-100-C without a copy of CIFAR-100 beside it."""
+CLASSES = {
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "cifar100": (
+        "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+        "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+        "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+        "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+        "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+        "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+        "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+        "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+        "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+        "willow_tree", "wolf", "woman", "worm",
+    ),
+}  # fmt: skip
+"""The official names by benchmark, so that no file of names is needed."""
 
 
 def load_cifar(dataset: Dataset, root: Path) -> ImageSet:
     """Read `cifar10/train`, `cifar10/test`, `cifar100/train` or `cifar100/test`."""
-    meta, *batches = (root / file for file in dataset.files)
     key = "labels" if dataset.family == "cifar10" else "fine_labels"
     pixels, labels = [], []
-    for path in batches:
+    for path in (root / file for file in dataset.files):
         batch = read_pickle(path)
         with reading(path, "a batch of CIFAR"):
             pixels.append(torch.tensor(batch["data"]).view(-1, 3, 32, 32))
             labels.append(torch.tensor(batch[key], dtype=torch.int64))
-    return ImageSet(torch.cat(pixels), torch.cat(labels), class_names(meta, dataset.family), dataset.name)
-
-
-def class_names(path: Path, family: str) -> tuple[str, ...]:
-    """Read the class names in `batches.meta` or `meta`."""
-    key = "label_names" if family == "cifar10" else "fine_label_names"
-    content = read_pickle(path)
-    with reading(path, "CIFAR's class names"):
-        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in content[key])
+    return ImageSet(torch.cat(pixels), torch.cat(labels), CLASSES[dataset.benchmark], dataset.name)
 
 
 def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
@@ -68,11 +61,7 @@ def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
     if remainder:
         raise wrong_file(path, "images at 5 severities", f"{len(images)} images")
     part = slice((dataset.severity - 1) * block, dataset.severity * block)
-    classes: tuple[str, ...] = CIFAR10_CLASSES
-    if dataset.benchmark == "cifar100":
-        meta = root / "cifar-100-python" / "meta"
-        classes = class_names(meta, "cifar100") if meta.is_file() else CIFAR100_CLASSES
-    return _from_arrays(path, images[part], labels[part], classes, dataset.name)
+    return _from_arrays(dataset, path, images[part], labels[part])
 
 
 def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
@@ -83,7 +72,7 @@ def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
             images, labels = arrays["images"], arrays["labels"]
     else:
         images, labels = _open_npy(path), _open_npy(root / dataset.files[1])
-    return _from_arrays(path, images, labels, CIFAR10_CLASSES, dataset.name)
+    return _from_arrays(dataset, path, images, labels)
 
 
 def _open_npy(path: Path) -> np.ndarray:
@@ -92,9 +81,9 @@ def _open_npy(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="c", allow_pickle=False)
 
 
-def _from_arrays(path: Path, images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], name: str) -> ImageSet:
+def _from_arrays(dataset: Dataset, path: Path, images: np.ndarray, labels: np.ndarray) -> ImageSet:
     """Return a set of images (N, 32, 32, 3) and labels (N,)."""
     if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
         raise wrong_file(path, "images of type uint8 and shape (N, 32, 32, 3)", f"{images.dtype} {images.shape}")
     pixels = torch.from_numpy(np.array(images.transpose(0, 3, 1, 2), order="C"))
-    return ImageSet(pixels, torch.from_numpy(labels.astype(np.int64)), classes, name)
+    return ImageSet(pixels, torch.from_numpy(labels.astype(np.int64)), CLASSES[dataset.benchmark], dataset.name)

@@ -12,13 +12,17 @@ the files' names.
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
-from regmixup.data.files import file_of, wrong_file
+from regmixup.data.files import wrong_file
 from regmixup.data.folders import FolderSet, class_folders, from_class_folders
 from regmixup.data.records import Dataset
+
+SUBSETS = ("imagenet-a", "imagenet-r", "imagenet-o")
+"""Those with 200 of the classes."""
 
 
 def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
@@ -47,7 +51,7 @@ def load_variant(dataset: Dataset, root: Path) -> FolderSet:
         named = "numbers 0 to 999" if is_numbered else "WordNet ids of the 1000 classes"
         raise wrong_file(folder, f"only folders named by {named}", repr(unknown[0]))
     labels = {name: label_of[name] for name in sorted(folders, key=lambda name: label_of[name])}
-    info = {"class_subset": ",".join(map(str, labels.values()))} if dataset.num_classes == 200 else {}
+    info = {"class_subset": ",".join(map(str, labels.values()))} if dataset.family in SUBSETS else {}
     return from_class_folders(dataset.name, folder, labels, classes, info)
 
 
@@ -58,4 +62,8 @@ def wnids(root: Path) -> tuple[str, ...]:
         names = class_folders(folder) if folder.is_dir() else ()
         if len(names) == 1000:
             return names
-    return tuple(sorted(file_of("timm", "data/_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()))
+    timm = find_spec("timm")  # importing it takes a second
+    assert timm is not None
+    assert timm.origin is not None
+    listed = Path(timm.origin).with_name("data") / "_info" / "imagenet_synsets.txt"
+    return tuple(sorted(listed.read_text(encoding="utf-8").split()))

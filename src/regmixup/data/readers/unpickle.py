@@ -2,7 +2,7 @@
 
 A pickle runs code only through the names that it looks up. Here a few names of NumPy's are known, and each stands for
 a small class of ours that makes integers or arrays of integers from bytes. Every other name is an error. This reads the
-official files (Python 2, byte strings, NumPy 1) and what Python 3 with any NumPy writes.
+official files (Python 2, byte strings, NumPy 1) and what Python 3 with any NumPy writes in protocols 2 to 4.
 """
 
 from __future__ import annotations
@@ -74,20 +74,6 @@ class _Array(_StandIn):
         self.array = np.frombuffer(content, dtype.to_numpy()).reshape(shape, order="F" if is_fortran else "C")
 
 
-class _Buffer(_Array):
-    """An array in protocol 5 (`_frombuffer`): made at once."""
-
-    def __init__(self, content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str) -> None:
-        self.__setstate__((1, shape, dtype, order == "F", content))
-
-
-class _Scalar(_StandIn):
-    """A number of NumPy's."""
-
-    def __new__(cls, dtype: _Dtype, content: bytes) -> int:  # type: ignore[misc]
-        return int(np.frombuffer(content, dtype.to_numpy())[0])
-
-
 class _Bytes(_StandIn):
     """`_codecs.encode`: how Python 3 writes byte strings in protocol 2."""
 
@@ -100,6 +86,4 @@ _STAND_INS = {
     "numpy.dtype": _Dtype,
     "_codecs.encode": _Bytes,
     "numpy.core.multiarray._reconstruct": _Array,
-    "numpy.core.multiarray.scalar": _Scalar,
-    "numpy.core.numeric._frombuffer": _Buffer,
 }
