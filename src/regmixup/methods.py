@@ -302,5 +302,5 @@ def register(method: Method) -> None:
     for part in ("objective", "head"):
         if not isinstance(getattr(method, part), Spec):
             raise ValueError(f"{part} of method {method.name} must be a Spec, got {getattr(method, part)!r}")
-    plugins.record("method", method.name, method, METHODS)
+    plugins.record("method", method.name, METHODS)
     METHODS[method.name] = method

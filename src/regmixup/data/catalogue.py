@@ -437,7 +437,7 @@ def register(
     if family in _RESERVED:
         listed = ", ".join(sorted(_RESERVED))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
-    plugins.record("dataset", name, loader, (), version=version)
+    plugins.record("dataset", name, (), version=version)
     dataset = Dataset(
         name=name,
         loader=loader,

@@ -55,7 +55,7 @@ def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
         raise ValueError(f"cls must be a subclass of Objective, got {cls!r}")
     check_class(cls)
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
-    plugins.record("objective", name, cls, OBJECTIVES, version=version)
+    plugins.record("objective", name, OBJECTIVES, version=version)
     OBJECTIVES[name] = cls
     return cls
 
