@@ -339,55 +339,15 @@ def test_a_method_without_its_objective_is_an_error_when_it_is_used():
         rm.configure("digits", "lonely")
 
 
-OWN_OBJECTIVE = """
-import regmixup as rm
-from regmixup.objectives.erm import ERM
-
-class Scaled(ERM):
-    def compute(self, model, x, y, draw):
-        return super().compute(model, x, 2 * y, draw)
-"""
-
-
-@pytest.fixture
-def own_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path / "own_objective.py"
-
-
-def test_an_unregistered_objective_that_is_edited_is_another_run(own_file, forget):
-    names = []
-    for text in (OWN_OBJECTIVE, OWN_OBJECTIVE, OWN_OBJECTIVE.replace("2 * y", "y")):
-        own_file.write_text(text)
-        sys.modules.pop("own_objective", None)
-        objective = __import__("own_objective").Scaled()
-        for given in (objective, rm.Alternate(objective, rm.ERM())):
-            names.append(fingerprint(resolve(rm.configure("digits", objective=given), CPU)))
-    assert names[:2] == names[2:4]
-    assert not set(names[:2]) & set(names[4:])
-
-
-def test_an_unregistered_objective_is_read_back_once_its_module_is_imported(own_file, forget):
-    own_file.write_text(OWN_OBJECTIVE.replace("2 * y", "y"))
-    objective = __import__("own_objective").Scaled()
-    run = rm.train(rm.configure("digits", objective=objective, epochs=1, network="small"), "runs", device="cpu")
-    assert rm.Run.open(run.folder).config.objective == objective
-    del plugins.REGISTERED["class", "own_objective.Scaled"]
-    with pytest.raises(
-        ValueError, match=r"the class 'own_objective.Scaled' of the plugin own_objective, which is not loaded"
-    ):
-        rm.Run.open(run.folder)
-
-
-def test_an_objective_must_have_a_name_of_its_own_and_record_its_values():
+def test_an_objective_must_be_registered_under_a_name_of_its_own_and_record_its_values():
     class Hidden(rm.ERM):
         def __init__(self, strength):
             object.__setattr__(self, "strength", strength)
 
-    named = type("RegMixup", (rm.ERM,), {})
-    for objective, message in ((named(), "must have a new name, got RegMixup"), (Hidden(1), "must be a dataclass")):
-        with pytest.raises(ValueError, match=message):
-            resolve(rm.configure("digits", objective=objective), CPU)
-    stored = encode(rm.RegMixup(5))
-    assert type(decode(rm.Objective, stored)) is rm.RegMixup
+    with pytest.raises(ValueError, match=r"must be registered, got Hidden: call rm.objectives.register\(Hidden\)"):
+        resolve(rm.configure("digits", objective=rm.Alternate(rm.ERM(), Hidden(1))), CPU)
+    with pytest.raises(ValueError, match="must be a dataclass"):
+        rm.objectives.register(Hidden)
+    with pytest.raises(ValueError, match="must have a new name, got RegMixup"):
+        rm.objectives.register(type("RegMixup", (rm.ERM,), {}))
+    assert type(decode(rm.Objective, encode(rm.RegMixup(5)))) is rm.RegMixup

@@ -123,22 +123,6 @@ def record(kind: Kind, name: str, known: Iterable[str], *, version: str = "") ->
     REGISTERED[kind, name] = origin
 
 
-def record_class(cls: type) -> None:
-    """Note where a class comes from that is used without a name, such as an objective of the user's own module."""
-    if cls.__module__.partition(".")[0] != "regmixup":
-        module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {"__name__": cls.__module__}
-        REGISTERED["class", class_name(cls)] = _origin("class", class_name(cls), module, "")
-
-
-def class_name(cls: type) -> str:
-    """Return the name by which `record_class` notes a class."""
-    return f"{_module_name(cls.__module__)}.{cls.__qualname__}"
-
-
-def _module_name(name: str) -> str:
-    return name.replace("__mp_main__", "__main__")  # that of a script in its child processes
-
-
 def _caller() -> dict[str, Any]:
     """Return the globals of the module that has called into this package."""
     frame = sys._getframe()
@@ -153,7 +137,8 @@ def _origin(kind: str, name: str, module: dict[str, Any], version: str) -> Origi
     package = sys.modules.get(called.partition(".")[0])
     stated = version or module.get("__version__") or getattr(package, "__version__", "")
     sha256 = hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
-    return Origin(kind, name, _module_name(called), str(stated), sha256)
+    called = called.replace("__mp_main__", "__main__")  # that of a script in its child processes
+    return Origin(kind, name, called, str(stated), sha256)
 
 
 def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
