@@ -66,8 +66,11 @@ class TestArchive:
     @pytest.mark.parametrize(
         ("damage", "message"),
         [
-            (lambda folder: (folder / "rows.csv").unlink(), "rows.csv is missing"),
-            (lambda folder: (folder / "rows.csv").write_text("b"), "rows.csv has changed since it was archived"),
+            (lambda folder: (folder / "rows.csv").unlink(), "rows.csv is missing or has changed"),
+            (
+                lambda folder: (folder / "rows.csv").write_text("b"),
+                "rows.csv is missing or has changed since it was archived",
+            ),
             (lambda folder: (folder / run_folder.ARCHIVED).write_text("{"), "cannot read .*archive.json"),
         ],
     )

@@ -17,8 +17,6 @@ import torch
 from regmixup import data
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
-from regmixup.data.files import data_root
-from regmixup.data.folders import find_folder
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
 from regmixup.metrics.threads import ahead
@@ -64,13 +62,12 @@ def store(
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     features: bool | None = None,
-    again: bool = False,
 ) -> None:
     """Make and store the predictions that are not stored yet: see `Run.store`."""
     wanted = bool(features) and run.config.members == 1
     with joined(choose_device(device)) as ranks:
         asked = datasets if ranks.first else []
-        missing = [name for name in asked if again or not _is_stored(run, name, root, features=wanted)]
+        missing = [name for name in asked if not _is_stored(run, name, root, features=wanted)]
         missing = ranks.from_first(missing)
         if missing:
             run.provenance()  # before anything is written, as there may be no model
@@ -89,10 +86,9 @@ def _write(run: TrainedRun, name: str, predictions: Predictions | None) -> None:
 def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features: bool) -> bool:
     """Return True if the file for a dataset records this run, dataset and precision.
 
-    Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content and
-    transform. A folder that is no longer there cannot have other content.
+    Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
     """
-    path, dataset = run.predictions_path(name), find(name)
+    path = run.predictions_path(name)
     if not path.exists():
         return False
     try:
@@ -100,16 +96,11 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
-    record = _record(run, name)
-    if dataset.may_change and not dataset.in_memory:
-        record["transform"] = str(run.transform())
     if features and "features" not in stored.fields:
         return False
-    if any(stored.info.get(key, "") != text for key, text in record.items()):
+    if any(stored.info.get(key, "") != text for key, text in _record(run, name).items()):
         return False
-    if not dataset.may_change or (dataset.is_folder and find_folder(dataset.whole, data_root(root)) is None):
-        return True
-    return stored.info.get("data") == data.load(name, root=root).fingerprint
+    return not find(name).may_change or stored.info.get("data") == data.load(name, root=root).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
@@ -160,13 +151,13 @@ def _predict(
     Images in memory must have the size that the network sees; for files see `Run.transform`.
     Ranks share whole batches, so every batch is what it would be in one process.
     """
-    provenance, transform = run.provenance(), run.transform()
+    provenance = run.provenance()
     shape, known = provenance["input"], labels_among(source.classes, provenance["classes"])
     device = next(model.parameters()).device
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
     role = role_of(name, run.config.train_set) or ""
-    for part in clean_parts(source, reader(transform, shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
+    for part in clean_parts(source, reader(run.transform(), shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
             sizes = ("x".join(map(str, size)) for size in (part.images.shape[1:], shape))
@@ -187,8 +178,6 @@ def _predict(
     if not ranks.first:
         return None
     info = {**source.info, **_record(run, name), "data": source.fingerprint}
-    if source.shape is None:
-        info["transform"] = str(transform)
     if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
         labels = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
         info["class_subset"] = ",".join(map(str, labels))
