@@ -152,7 +152,7 @@ def check_archive(folder: Path) -> None:
     for name, checksum in files.items():
         path = folder / name
         if not path.is_file() or storage.digest(path) != checksum:
-            raise ValueError(f"{path} is missing or has changed since it was archived: {remedy}")
+            raise ValueError(f"{path} has changed since it was archived, or is missing: {remedy}")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:

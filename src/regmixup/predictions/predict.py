@@ -63,24 +63,34 @@ def store(
     device: str | torch.device | None = None,
     features: bool | None = None,
 ) -> None:
-    """Make and store the predictions that are not stored yet: see `Run.store`."""
-    wanted = bool(features) and run.config.members == 1
+    """Make and store the predictions that are not stored yet: see `Run.store`.
+
+    Those of an ensemble are the mean of its members' logits, with the members' own beside it.
+    """
+    single = run.config.members == 1
     with joined(choose_device(device)) as ranks:
         asked = datasets if ranks.first else []
-        missing = [name for name in asked if not _is_stored(run, name, root, features=wanted)]
-        missing = ranks.from_first(missing)
-        if missing:
-            run.provenance()  # before anything is written, as there may be no model
-            with run.owned(ranks):
-                predicted = _predict_each(run, missing, root, device, features, ranks)
-                for _ in ahead(lambda pair: _write(run, *pair), predicted, most=1):  # each while the next is predicted
-                    pass
-            ranks.wait()  # until the files can be read
+        lacking = [name for name in asked if not _is_stored(run, name, root, features=bool(features) and single)]
+        lacking = ranks.from_first(lacking)
+        if not lacking:
+            return
+        run.provenance()  # before anything is written, as there may be no model
+        with run.owned(ranks):
+            if single:
+                predicted = _predict_each(run, lacking, root, device, features, ranks)
+            else:
+                for member in run.members():
+                    store(member, lacking, root=root, device=device, features=features)
+                predicted = ((name, _mean(run, name)) for name in (lacking if ranks.first else ()))
+            for name, predictions in predicted:
+                if predictions is not None:
+                    files.save(predictions, run.predictions_path(name))
+        ranks.wait()  # until the files can be read
 
 
-def _write(run: TrainedRun, name: str, predictions: Predictions | None) -> None:
-    if predictions is not None:
-        files.save(predictions, run.predictions_path(name))
+def _mean(run: TrainedRun, name: str) -> Predictions:
+    mean = ensemble([files.load(member.predictions_path(name)) for member in run.members()])
+    return replace(mean, info={**mean.info, "run": run.fingerprint})
 
 
 def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features: bool) -> bool:
@@ -117,17 +127,7 @@ def _predict_each(
     features: bool | None,
     ranks: Ranks,
 ) -> Iterator[tuple[str, Predictions | None]]:
-    """Yield the predictions for each dataset, while the next ones are read.
-
-    Those of an ensemble are the mean of its members' logits, with the members' own beside it.
-    """
-    if run.config.members > 1:
-        for member in run.members():
-            store(member, names, root=root, device=device, features=features)
-        for name in names if ranks.first else ():
-            mean = ensemble([files.load(member.predictions_path(name)) for member in run.members()])
-            yield name, replace(mean, info={**mean.info, "run": run.fingerprint})
-        return
+    """Yield the predictions for each dataset, while the next ones are read."""
     model = run.model(device=device, root=root)
     where = next(model.parameters()).device
     model = model.to(memory_format=memory_format(run.predicts_in, where))
