@@ -68,13 +68,12 @@ def through_json(config):
 class TestRoundTrip:
     @pytest.mark.parametrize("config", [Tree(name="bare"), FULL], ids=["defaults", "everything"])
     def test_nested_dataclasses(self, config):
-        decoded = decode(Tree, through_json(config))
+        values = through_json(config)
+        decoded = decode(Tree, values)
         assert decoded == config
+        assert values == through_json(config)  # as it was
         assert type(decoded.leaf) is type(config.leaf)
         assert hash(decoded) == hash(config)
-
-    def test_a_recipe(self):
-        assert decode(Recipe, through_json(recipes.get("digits"))) == recipes.get("digits")
 
     def test_a_run_with_a_nested_objective(self):
         config = configure(objective=Alternate(RegMixup(alpha=10), CutMix()), seed=3)
@@ -90,10 +89,6 @@ class TestRoundTrip:
         assert name(f"folder:{tmp_path}/fruit/Train").startswith("erm-fruit-timm-")
         assert name("folder:/train").startswith("erm-train-timm-")
         assert name("folder:photos/train-90").startswith("erm-folder-photos-train-90-timm-")
-
-    def test_the_class_is_recorded(self):
-        assert encode(FULL)["kind"] == "Tree"
-        assert encode(FULL)["leaf"]["kind"] == "BigLeaf"
 
     def test_fields_left_out_take_their_defaults(self):
         assert decode(Tree, {"name": "x", "leaf": {"weight": 2.0}}) == Tree(name="x", leaf=Leaf(weight=2.0))
@@ -129,11 +124,6 @@ class TestRefusals:
         values = {**through_json(recipes.get("digits")), "epochs": 0}
         with pytest.raises(ValueError, match="epochs must be an integer >= 1, got 0"):
             decode(Recipe, values)
-
-    def test_decode_leaves_its_input_alone(self):
-        values = through_json(FULL)
-        decode(Tree, values)
-        assert values == through_json(FULL)
 
 
 # For every field of a run another admissible value.
@@ -214,12 +204,9 @@ class TestFingerprint:
     def test_an_integer_in_a_float_field_is_that_float(self, as_int, as_float):
         assert fingerprint(as_int) == fingerprint(as_float)
 
-    def test_an_integer_field_stays_an_integer(self):
-        assert json.dumps(encode(BigLeaf())["size"]) == "2"
-        assert json.dumps(encode(Tree(name="x"))["flag"]) == "false"
-
-    def test_the_class_enters(self):
+    def test_the_class_enters_and_an_integer_field_stays_an_integer(self):
         assert fingerprint(Leaf()) != fingerprint(BigLeaf())
+        assert json.dumps(encode(BigLeaf())) == '{"kind": "BigLeaf", "kind_of": "soft", "weight": 1.0, "size": 2}'
 
     def test_the_numerics_version_enters(self, monkeypatch):
         before = fingerprint(FULL)

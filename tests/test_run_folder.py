@@ -19,10 +19,13 @@ def test_what_is_written_is_read_back(tmp_path):
     assert run_folder.read_history(tmp_path) == history
 
 
-def test_what_is_missing_is_empty(tmp_path):
+def test_what_is_missing_is_empty_and_a_damaged_history_with_a_warning(tmp_path):
     assert not run_folder.has_provenance(tmp_path)
     assert run_folder.read_history(tmp_path) == []
     assert run_folder.read_figures(tmp_path, "dnn-1") == {}
+    (tmp_path / run_folder.HISTORY).write_text("{")
+    with pytest.warns(UserWarning, match="history.jsonl is damaged"):
+        assert run_folder.read_history(tmp_path) == []
 
 
 def test_a_failure_is_noted_where_the_folder_can_be_written_to(tmp_path):
@@ -32,25 +35,17 @@ def test_a_failure_is_noted_where_the_folder_can_be_written_to(tmp_path):
     run_folder.write_failure(tmp_path / "file", "the folder is a file: nothing is raised")
 
 
-def test_deleting_predictions_leaves_everything_else(tmp_path):
-    kept = [tmp_path / run_folder.CHECKPOINT, tmp_path / "predictions" / "notes.txt"]
-    stored = [run_folder.predictions_folder(tmp_path, kind) / "a.safetensors" for kind in ("trained", "refreshed")]
+def test_deleting_predictions_leaves_everything_else_and_follows_no_link(tmp_path):
+    run = tmp_path / "run"
+    kept = [run / run_folder.CHECKPOINT, run / "predictions" / "notes.txt", tmp_path / "other" / "a.safetensors"]
+    stored = [run_folder.predictions_folder(run, kind) / "a.safetensors" for kind in ("trained", "refreshed")]
     for path in (*kept, *stored):
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    run_folder.delete_predictions(tmp_path)
+    (run / "predictions-old").symlink_to(tmp_path / "other")
+    run_folder.delete_predictions(run)
     assert all(path.exists() for path in kept)
     assert not any(path.exists() for path in stored)
-
-
-def test_deleting_predictions_follows_no_link(tmp_path):
-    run, other = tmp_path / "run", tmp_path / "other"
-    for folder in (run, other):
-        folder.mkdir()
-    (other / "kept.safetensors").touch()
-    (run / "predictions-old").symlink_to(other)
-    run_folder.delete_predictions(run)
-    assert (other / "kept.safetensors").exists()
 
 
 class TestArchive:
@@ -66,7 +61,10 @@ class TestArchive:
     @pytest.mark.parametrize(
         ("damage", "message"),
         [
-            (lambda folder: (folder / "rows.csv").unlink(), "rows.csv is missing"),
+            (
+                lambda folder: (folder / "rows.csv").unlink(),
+                "rows.csv has changed .*, or is missing",
+            ),
             (lambda folder: (folder / "rows.csv").write_text("b"), "rows.csv has changed since it was archived"),
             (lambda folder: (folder / run_folder.ARCHIVED).write_text("{"), "cannot read .*archive.json"),
         ],

@@ -15,6 +15,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import regmixup.storage
 from regmixup.storage import (
@@ -68,31 +70,22 @@ class TestReplacing:
     def test_an_exception_leaves_the_old_file_and_nothing_else(self, tmp_path):
         path = tmp_path / "a.txt"
         path.write_text("old")
-
-        def interrupted(temporary):
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
-            interrupted(temporary)
+        writing = replacing(path)
+        writing.__enter__().write_text("half")
+        with pytest.raises(KeyboardInterrupt):
+            writing.gen.throw(KeyboardInterrupt)
         assert path.read_text() == "old"
         assert names(tmp_path) == ["a.txt"]
 
-    @pytest.mark.parametrize("kind", ["folder", "link", "dangling link"])
+    @pytest.mark.parametrize("kind", ["folder", "link"])
     def test_what_is_not_a_regular_file_is_not_replaced(self, tmp_path, kind):
         path, target = tmp_path / "out.txt", tmp_path / "target.txt"
-        if kind == "folder":
-            path.mkdir()
-        else:
-            path.symlink_to(target)
-        if kind == "link":
-            target.write_text("old")
-        before = path.lstat()
-        with pytest.raises(OSError, match=f"cannot write {path}: it is there and is not a regular file"):
+        target.write_text("old")
+        path.mkdir() if kind == "folder" else path.symlink_to(target)
+        with pytest.raises(OSError, match=f"^cannot write {path}: it is there and is not a regular file"):
             write_text(path, "new")
-        assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)
-        assert names(tmp_path) == (["out.txt", "target.txt"] if kind == "link" else ["out.txt"])
-        assert kind != "link" or target.read_text() == "old"
+        assert names(tmp_path) == ["out.txt", "target.txt"]
+        assert target.read_text() == "old"
 
     def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_old_one(self, tmp_path):
         path = tmp_path / "a.txt"
@@ -134,27 +127,13 @@ CONTENT = {
 
 
 class TestTensors:
-    def test_others_may_read_it_as_the_umask_says(self, tmp_path):
-        before = os.umask(0o027)
-        try:
-            save_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(3)}, {})
-        finally:
-            os.umask(before)
-        assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == 0o640
-
     def test_equal_content_gives_equal_bytes_in_any_order(self, tmp_path):
         metadata = {letter: letter * 3 for letter in "abcdefgh"}
-        for number in range(5):
-            save_tensors(tmp_path / f"{number}", CONTENT, metadata)
-        save_tensors(
-            tmp_path / "turned", dict(reversed(CONTENT.items())), dict(reversed(metadata.items()))
-        )  # fmt: skip
-        assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+        save_tensors(tmp_path / "one", CONTENT, metadata)
+        save_tensors(tmp_path / "two", dict(reversed(CONTENT.items())), dict(reversed(metadata.items())))
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
     def test_safetensors_reads_what_was_written(self, tmp_path):
-        from safetensors import safe_open
-        from safetensors.torch import load_file
-
         save_tensors(tmp_path / "a.safetensors", CONTENT, {"λ": 'say "x"\n'})
         found = load_file(tmp_path / "a.safetensors")
         assert found.keys() == CONTENT.keys()
@@ -165,8 +144,6 @@ class TestTensors:
             assert file.metadata()["λ"] == 'say "x"\n'
 
     def test_a_changed_byte_is_noticed_where_a_checksum_was_recorded_and_only_there(self, tmp_path):
-        from safetensors.torch import save_file
-
         ours, theirs = tmp_path / "ours.safetensors", tmp_path / "theirs.safetensors"
         save_tensors(ours, {"a": torch.zeros(100)}, {"dataset": "x"})
         save_file({"a": torch.zeros(100)}, theirs, metadata={"dataset": "x"})
@@ -181,8 +158,6 @@ class TestTensors:
 
 
 def test_another_programs_checksum_is_not_taken_for_ours(tmp_path):
-    from safetensors.torch import save_file
-
     save_file({"a": torch.zeros(3)}, tmp_path / "theirs", metadata={"checksum": "f" * 64})
     assert load_tensors(tmp_path / "theirs")[0]["a"].tolist() == [0, 0, 0]
     save_tensors(tmp_path / "ours", {"a": torch.zeros(3)}, {"checksum": "f" * 64})
@@ -234,9 +209,8 @@ class TestJson:
     def test_damaged_json_is_an_error_that_names_the_file(self, tmp_path, content):
         path = tmp_path / "a.json"
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="cannot read") as error:
+        with pytest.raises(ValueError, match=f"cannot read {path}: "):
             read_json(path)
-        assert str(path) in str(error.value)
 
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
@@ -281,13 +255,11 @@ class TestRows:
         assert header.split(",") == [f.name for f in fields(Row)]
         assert line == ",,dnn,,,0,,,,none,,ece,0.1,,,3"
 
-    @pytest.mark.parametrize("header", ["", "run,study"])
-    def test_other_columns_are_refused(self, tmp_path, header):
+    def test_other_columns_are_refused(self, tmp_path):
         path = tmp_path / "rows.csv"
-        path.write_text(f"{header}\n1,2\n")
-        with pytest.raises(ValueError, match="expected the columns study, run, method") as error:
+        path.write_text("run,study\n1,2\n")
+        with pytest.raises(ValueError, match=f"{path}.* expected the columns study, run, method"):
             read_rows(path)
-        assert str(path) in str(error.value)
 
     @pytest.mark.parametrize(
         "damage",
@@ -302,9 +274,8 @@ class TestRows:
         write_rows(path, [Row(), Row(study="s", metric="ece", value=0.25, n=12345)])
         lines = path.read_text().splitlines()
         path.write_text("\n".join([*lines[:2], damage(lines[2])]))
-        with pytest.raises(ValueError, match=r"line 3|:3") as error:
+        with pytest.raises(ValueError, match=f"{path}, line 3: "):
             read_rows(path)
-        assert str(path) in str(error.value)
 
     def test_a_dropped_line_is_noticed_where_the_digest_is_known(self, tmp_path):
         path = tmp_path / "rows.csv"

@@ -164,30 +164,26 @@ def _remove_retired(values: dict[str, Any], retired: dict[str, Any], where: str)
 
 
 def _decode(value: Any, hint: Any, where: str) -> Any:
-    """Return a JSON or TOML value as the type that a field declares."""
+    """Return a JSON or TOML value as the type that a field declares; choices and richer types check themselves."""
     for option in _options(hint):
-        if dataclasses.is_dataclass(option) and isinstance(value, dict):
-            return decode(option, value, where)  # type: ignore[arg-type]
-        if get_origin(option) is tuple and isinstance(value, list):
-            return tuple(_decode(member, get_args(option)[0], where) for member in value)
-    if not any(_fits(value, option) for option in _options(hint)):
-        raise ValueError(f"{where} must be {_contract(hint)}, got {value!r}")
-    return value
+        kind = get_origin(option) or option
+        if dataclasses.is_dataclass(kind):
+            if isinstance(value, dict):
+                return decode(kind, value, where)  # type: ignore[arg-type]
+        elif kind is tuple:
+            if isinstance(value, list):
+                return tuple(_decode(member, get_args(option)[0], where) for member in value)
+        elif kind in (int, float):
+            if _is_number(value) and (kind is float or isinstance(value, numbers.Integral)):
+                return value
+        elif kind not in (str, bool, dict, NoneType) or isinstance(value, kind):
+            return value
+    raise ValueError(f"{where} must be {_contract(hint)}, got {value!r}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
     """Return the alternatives of a union, or the type itself."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a plain value has the declared type; choices and richer types check themselves."""
-    kind = get_origin(hint) or hint
-    if dataclasses.is_dataclass(kind) or kind is tuple:
-        return False
-    if kind in (int, float):
-        return _is_number(value) and (kind is float or isinstance(value, numbers.Integral))
-    return isinstance(value, kind) if kind in (str, bool, dict, NoneType) else True
 
 
 def _contract(hint: Any) -> str:

@@ -291,5 +291,5 @@ def register(method: Method) -> None:
     """
     if not isinstance(method, Method):
         raise ValueError(f"method must be a Method, got {method!r}")
-    plugins.record("method", method.name, method, METHODS)
+    plugins.record("method", method.name, METHODS)
     METHODS[method.name] = method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -12,12 +11,9 @@ def unknown(kind: str, name: object, options: Iterable[str], *, summary: str = "
 
     >>> print(unknown("method", "regmixpu", ["dnn", "mixup", "regmixup"]))
     unknown method 'regmixpu': did you mean 'regmixup'? Available: dnn, mixup, regmixup
-    >>> print(unknown("role", "val", ["test", "validation"]))
-    unknown role 'val': did you mean 'validation'? Available: test, validation
     """
     listed = sorted(options)
-    begun = [option for option in listed if name and option.startswith(str(name))]
-    near = get_close_matches(str(name), listed, n=1) or (begun if len(begun) == 1 else [])
+    near = get_close_matches(str(name), listed, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ValueError(f"unknown {kind} {name!r}: {hint}Available: {summary or ', '.join(listed) or 'none'}")
 
@@ -84,9 +80,4 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c in keep else " " if c.isspace() else ascii(c)[1:-1] if is_hidden(c) else c for c in text)
-
-
-def is_hidden(character: str) -> bool:
-    """Return whether a character is invisible, such as an escape or a change of writing direction."""
-    return unicodedata.category(character).startswith("C")
+    return "".join(c if c in keep else " " if c.isspace() else c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -10,14 +10,12 @@ variable, find what the first process found. Importing this imports nothing else
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import re
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata
@@ -39,7 +37,7 @@ class Origin:
     """Where something registered comes from; it is part of the configurations that use it.
 
     what: a `Kind`. module: the one that registered it. version: as it stated, else the module's `__version__`.
-    sha256: of that module's file, else of the source of the function or class, else of its name.
+    sha256: of that module's file; of nothing where there is none, as in a notebook.
     """
 
     what: str
@@ -63,13 +61,13 @@ def load(modules: Iterable[str] = ()) -> None:
     of_flags = [str(Path(name).expanduser().absolute()) if name.endswith(".py") else name for name in modules]
     names = list(dict.fromkeys([*of_variable, *of_flags]))
     for name in names:
-        _import_once(name, f"of {VARIABLE}" if name in of_variable else "of --plugin", partial(_import, name))
+        _import_once(name, partial(_import, name))
     if of_flags:
         os.environ[VARIABLE] = ",".join(names)
     if GROUP not in _done:  # looking for them takes time
         _done.add(GROUP)
         for point in metadata.entry_points(group=GROUP):
-            _import_once(point.value, f"of the entry point {point.name}", point.load)
+            _import_once(point.value, point.load)
 
 
 def seek(name: object, known: Container[Any]) -> None:
@@ -78,7 +76,7 @@ def seek(name: object, known: Container[Any]) -> None:
         load()
 
 
-def _import_once(name: str, source: str, importing: Callable[[], object]) -> None:
+def _import_once(name: str, importing: Callable[[], object]) -> None:
     if name in _done:
         return
     _done.add(name)  # before, as a plugin may ask for a name while it is imported
@@ -87,10 +85,10 @@ def _import_once(name: str, source: str, importing: Callable[[], object]) -> Non
     except (Exception, SystemExit) as error:  # whatever the code of others raises
         _done.discard(name)
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        line = f" ({frame.filename}, line {frame.lineno})" if Path(frame.filename).is_file() else ""
         raise ValueError(
-            f"plugin {name!r} {source} does not import: {type(error).__name__}: {error}{line}. Name a module that is "
-            "installed, in the working directory or in PYTHONPATH, or the path of a .py file"
+            f"plugin {name!r} of --plugin, {VARIABLE} or an entry point does not import: {type(error).__name__}: "
+            f"{error} ({frame.filename}, line {frame.lineno}). Name a module that is installed, in the working "
+            "directory or in PYTHONPATH, or the path of a .py file"
         ) from error
 
 
@@ -109,38 +107,20 @@ def _import(name: str) -> None:
         raise ImportError(f"the module {path.stem} is already that of {module.__file__}: rename the file")
 
 
-def record(kind: Kind, name: str, value: object, known: Iterable[str], *, version: str = "") -> None:
-    """Note that a plugin registers `value`, after checking its name. Called by the `register` functions only.
+def record(kind: Kind, name: str, known: Iterable[str], *, version: str = "") -> None:
+    """Note that a plugin registers something, after checking its name. Called by the `register` functions only.
 
     known: the names in use. One that is not built in may be registered again by the same module, as in a notebook, or
     the same file, as when a script is imported a second time by a child process.
     """
-    contract = f"name of {'an' if kind == 'objective' else 'a'} {kind} must"
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise ValueError(f"{contract} be letters, digits and . _ + - /, got {name!r}")
-    origin = _origin(kind, name, value, _caller(), version)
-    before = REGISTERED.get((kind, name))
+        raise ValueError(f"name of {kind} must be letters, digits and . _ + - /, got {name!r}")
+    origin, before = _origin(kind, name, _caller(), version), REGISTERED.get((kind, name))
     if before is not None and before.module != origin.module and before.sha256 != origin.sha256:
-        raise ValueError(f"{contract} be new, got {name!r}, which {before.module} has registered")
+        raise ValueError(f"name of {kind} must be new, got {name!r}, which {before.module} has registered")
     if before is None and name in (listed := list(known)):
-        raise ValueError(f"{contract} not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
+        raise ValueError(f"name of {kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
     REGISTERED[kind, name] = origin
-
-
-def record_class(cls: type) -> None:
-    """Note where a class comes from that is used without a name, such as an objective of the user's own module."""
-    if cls.__module__.partition(".")[0] != "regmixup":
-        module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {"__name__": cls.__module__}
-        REGISTERED["class", class_name(cls)] = _origin("class", class_name(cls), cls, module, "")
-
-
-def class_name(cls: type) -> str:
-    """Return the name by which `record_class` notes a class."""
-    return f"{_module_name(cls.__module__)}.{cls.__qualname__}"
-
-
-def _module_name(name: str) -> str:
-    return name.replace("__mp_main__", "__main__")  # that of a script in its child processes
 
 
 def _caller() -> dict[str, Any]:
@@ -151,19 +131,14 @@ def _caller() -> dict[str, Any]:
     return frame.f_globals
 
 
-def _origin(kind: str, name: str, value: Any, module: dict[str, Any], version: str) -> Origin:
+def _origin(kind: str, name: str, module: dict[str, Any], version: str) -> Origin:
     """Return the origin of something that a module, given by its globals, registers."""
-    file = module.get("__file__")
-    if file and Path(file).is_file():
-        source = Path(file).read_bytes()
-    else:  # it was typed in, as in a notebook
-        source = getattr(value, "__qualname__", type(value).__qualname__).encode()
-        with suppress(OSError, TypeError):
-            source = inspect.getsource(value).encode()
-    package = sys.modules.get(str(module["__name__"]).partition(".")[0])
+    file, called = Path(module.get("__file__") or ""), str(module["__name__"])
+    package = sys.modules.get(called.partition(".")[0])
     stated = version or module.get("__version__") or getattr(package, "__version__", "")
-    called = _module_name(str(module["__name__"]))
-    return Origin(kind, name, called, str(stated), hashlib.sha256(source).hexdigest())
+    sha256 = hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+    called = called.replace("__mp_main__", "__main__")  # that of a script in its child processes
+    return Origin(kind, name, called, str(stated), sha256)
 
 
 def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:

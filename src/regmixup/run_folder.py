@@ -151,10 +151,8 @@ def check_archive(folder: Path) -> None:
         raise ValueError(f"{error}: {remedy}") from error
     for name, checksum in files.items():
         path = folder / name
-        if not path.is_file():
-            raise ValueError(f"{path} is missing: {remedy}")
-        if storage.digest(path) != checksum:
-            raise ValueError(f"{path} has changed since it was archived: {remedy}")
+        if not path.is_file() or storage.digest(path) != checksum:
+            raise ValueError(f"{path} has changed since it was archived, or is missing: {remedy}")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:

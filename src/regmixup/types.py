@@ -195,17 +195,12 @@ def not_finite(table: Tensor) -> str:
     return f"NaN or infinite values in {len(rows)} of {len(table)} rows, {first}"
 
 
-def look_like_probabilities(table: Tensor, *, percent: bool = False) -> bool:
-    """Return True where all rows (N, K) are numbers >= 0 that sum to 1, give or take what rounding to 2 digits does.
-
-    percent: also where all of them sum to 100.
-    """
+def look_like_probabilities(table: Tensor) -> bool:
+    """Return True where all rows (N, K) are numbers >= 0 that sum to 1, give or take what rounding to 2 digits does."""
     import torch
 
-    if float(table.amin()) < 0:
-        return False
     sums = table.sum(dim=1, dtype=torch.float64)
-    return any(bool(((sums / total - 1).abs() < 0.05).all()) for total in ((1, 100) if percent else (1,)))
+    return float(table.amin()) >= 0 and bool(((sums - 1).abs() < 0.05).all())
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:

@@ -130,7 +130,7 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
         (torch.zeros(3, 4), None, "subject must be Predictions or an nn.Module, got Tensor"),
         (lambda x: x, {"test": loader(0)}, "got function, which cannot be put into evaluation mode: make it the forw"),
         (model(), {"val": []}, r"""loaders must be a table with at least "test", .*, got the keys \['val'\]"""),
-        (model(), {"test": [], "val": []}, "unknown role in loaders 'val': did you mean 'validation'"),
+        (model(), {"test": [], "val": []}, "unknown role in loaders 'val': Available: "),
         (model(), {"test": []}, "batches of test must hold at least one"),
         (model(), {"test": {"all": loader(0)}}, r'of "test" must be an iterable of batches \(x, y\), got a table'),
         (

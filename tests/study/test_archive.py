@@ -201,7 +201,7 @@ def test_a_damaged_archive_is_shown_as_damaged_and_refused(here, capsys):
     path.write_bytes(path.read_bytes()[:-9])
     study = words(here, "--archive", str(here / "results"))
     shutil.rmtree(here / "runs")
-    said = f"{path} has changed since it was archived: take the folder"
+    said = f"{path} has changed since it was archived, or is missing: take the folder"
     assert main([*study, "--status"]) == 0
     shown = capsys.readouterr().out
     assert "3 done, 1 damaged of 4 runs" in shown

@@ -60,6 +60,11 @@ class Poisoned(rm.Objective):
         return rm.LossOutput(loss, logits=logits)
 
 
+@pytest.fixture(autouse=True)
+def _registered(forget):
+    rm.objectives.register(Poisoned)
+
+
 def poisoned(spoils="nan loss", **changes):
     return config(objective=Poisoned(spoils=spoils), **{"crop_padding": 0, **changes})
 

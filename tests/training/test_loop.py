@@ -125,9 +125,10 @@ def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     assert _mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
 
 
-def test_an_objective_of_ones_own_trains(tmp_path):
+def test_an_objective_of_ones_own_trains(tmp_path, forget):
     from dataclasses import dataclass
 
+    @rm.objectives.register
     @dataclass(frozen=True, kw_only=True)
     class Halved(rm.Objective):
         def compute(self, model, x, y, draw):

@@ -363,7 +363,7 @@ def register(
     if family in _DESCRIPTIONS:
         listed = ", ".join(sorted(_DESCRIPTIONS))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
-    plugins.record("dataset", name, loader, (), version=version)
+    plugins.record("dataset", name, (), version=version)
     role = role or role_in_name(name) or None
     dataset = Dataset(name=name, loader=loader, role=role, benchmark=benchmark or family, side=side)
     about = f"registered by {plugins.REGISTERED['dataset', name].module}"

@@ -220,9 +220,9 @@ def _check_sets(model: ModelPredictions) -> None:
         name = predictions.dataset or "a set"
         if broken := not_finite(predictions.logits) if len(predictions) else "none":
             raise ValueError(f"{name} must hold finite logits of some samples, got {broken}")
-        if predictions.logits.shape[1] > 1 and look_like_probabilities(predictions.logits, percent=True):
+        if predictions.logits.shape[1] > 1 and look_like_probabilities(predictions.logits):
             raise ValueError(
-                f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1 or 100: "
+                f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1: "
                 "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
             )
     for other in other_sets:

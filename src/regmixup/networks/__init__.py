@@ -161,7 +161,7 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
         raise ValueError(f"factory of network {name} must be callable and return a module, got {factory!r}")
     if name.startswith("timm/"):
         raise ValueError(f"name of a network must not begin with timm/, got {name!r}")
-    plugins.record("network", name, factory, NETWORKS, version=version)
+    plugins.record("network", name, NETWORKS, version=version)
     about = description or f"registered by {plugins.REGISTERED['network', name].module}"
     NETWORKS[name] = Architecture(about, factory=factory)
 

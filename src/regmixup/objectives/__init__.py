@@ -30,7 +30,7 @@ def _discover() -> dict[str, type[Objective]]:
 _BUILT_IN = _discover()
 OBJECTIVES = dict(_BUILT_IN)
 
-__all__ = ["OBJECTIVES", "Objective", "build", "check_class", "name_of", "register"]
+__all__ = ["OBJECTIVES", "Objective", "build", "name_of", "register"]
 
 
 def build(name: str, **fields: object) -> Objective:
@@ -53,14 +53,14 @@ def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
     """
     if not (isinstance(cls, type) and issubclass(cls, Objective)):
         raise ValueError(f"cls must be a subclass of Objective, got {cls!r}")
-    check_class(cls)
+    _check_class(cls)
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
-    plugins.record("objective", name, cls, OBJECTIVES, version=version)
+    plugins.record("objective", name, OBJECTIVES, version=version)
     OBJECTIVES[name] = cls
     return cls
 
 
-def check_class(cls: type[Objective]) -> None:
+def _check_class(cls: type[Objective]) -> None:
     """Raise unless a stored configuration can name a class, and records all that its instances are made of."""
     if any(built_in.__name__ == cls.__name__ and built_in is not cls for built_in in _BUILT_IN.values()):
         raise ValueError(f"class of an objective must have a new name, got {cls.__name__}")

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from regmixup.config import check_choices
 from regmixup.mixing import Draw, ImageSize, to_float
 from regmixup.networks.outputs import warn_of_softmax
-from regmixup.plugins import record_class
 from regmixup.types import LossOutput, is_whole
 
 _REPORTED = ("loss", "train_accuracy", "epoch", "seconds")
@@ -29,10 +28,6 @@ class Objective(ABC):
 
     head: ClassVar[str] = ""
     """The only head, by name, whose logits the loss understands; "" for a loss of any logits."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        record_class(cls)
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -41,7 +41,7 @@ def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
     readers: dict[str, Callable[[], Contents]] = {
         ".safetensors": lambda: Contents(*load_tensors(path)),
         ".npz": lambda: Contents(_read_npz(path)),
-        ".npy": lambda: Contents({"logits": _map_npy(path)}),
+        ".npy": lambda: Contents({"logits": np.lib.format.open_memmap(path, mode="c")}),  # changes stay in memory
         ".pt": lambda: Contents(_read_torch(path)),
         ".csv": lambda: _read_table(path, columns),
         ".tsv": lambda: _read_table(path, columns),
@@ -53,14 +53,6 @@ def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
         return reader()
     except Exception as error:  # whatever damaged bytes lead a reader to
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
-
-
-def read_labels(path: Path) -> Any:
-    """Read labels alone, an array in an .npy file."""
-    try:
-        return _map_npy(path)
-    except Exception as error:  # whatever damaged bytes lead a reader to
-        raise ValueError(f"cannot read labels from {path}, which must be an .npy file: {error}") from error
 
 
 def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]:
@@ -106,11 +98,6 @@ def digest_of_ids(ids: Any) -> str:
     """Return the digest of an array of identifiers: it tells whether two files are in one order."""
     lines = [str(identifier).strip() for identifier in np.asarray(ids).ravel()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _map_npy(path: Path) -> np.ndarray:
-    """Return the array of an .npy file, mapped and not read; changes stay in memory."""
-    return np.lib.format.open_memmap(path, mode="c")
 
 
 def _check_size(size: int, path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +84,7 @@ def predict_batches(
     if not logits:
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
     all_logits, all_labels = torch.cat(logits).cpu(), torch.cat(labels)
-    stored: dict[str, Tensor] = {}
+    stored: dict[str, Any] = {}
     if reached and features:
         stored["features"] = torch.cat(reached).cpu()
         if isinstance(head, nn.Linear):

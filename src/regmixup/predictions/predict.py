@@ -17,8 +17,6 @@ import torch
 from regmixup import data
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
-from regmixup.data.files import data_root
-from regmixup.data.folders import find_folder
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
 from regmixup.metrics.threads import ahead
@@ -64,35 +62,43 @@ def store(
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     features: bool | None = None,
-    again: bool = False,
 ) -> None:
-    """Make and store the predictions that are not stored yet: see `Run.store`."""
-    wanted = bool(features) and run.config.members == 1
+    """Make and store the predictions that are not stored yet: see `Run.store`.
+
+    Those of an ensemble are the mean of its members' logits, with the members' own beside it.
+    """
+    single = run.config.members == 1
     with joined(choose_device(device)) as ranks:
         asked = datasets if ranks.first else []
-        missing = [name for name in asked if again or not _is_stored(run, name, root, features=wanted)]
-        missing = ranks.from_first(missing)
-        if missing:
-            run.provenance()  # before anything is written, as there may be no model
-            with run.owned(ranks):
-                predicted = _predict_each(run, missing, root, device, features, ranks)
-                for _ in ahead(lambda pair: _write(run, *pair), predicted, most=1):  # each while the next is predicted
-                    pass
-            ranks.wait()  # until the files can be read
+        lacking = [name for name in asked if not _is_stored(run, name, root, features=bool(features) and single)]
+        lacking = ranks.from_first(lacking)
+        if not lacking:
+            return
+        run.provenance()  # before anything is written, as there may be no model
+        with run.owned(ranks):
+            if single:
+                predicted = _predict_each(run, lacking, root, device, features, ranks)
+            else:
+                for member in run.members():
+                    store(member, lacking, root=root, device=device, features=features)
+                predicted = ((name, _mean(run, name)) for name in (lacking if ranks.first else ()))
+            for name, predictions in predicted:
+                if predictions is not None:
+                    files.save(predictions, run.predictions_path(name))
+        ranks.wait()  # until the files can be read
 
 
-def _write(run: TrainedRun, name: str, predictions: Predictions | None) -> None:
-    if predictions is not None:
-        files.save(predictions, run.predictions_path(name))
+def _mean(run: TrainedRun, name: str) -> Predictions:
+    mean = ensemble([files.load(member.predictions_path(name)) for member in run.members()])
+    return replace(mean, info={**mean.info, "run": run.fingerprint})
 
 
 def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features: bool) -> bool:
     """Return True if the file for a dataset records this run, dataset and precision.
 
-    Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content and
-    transform. A folder that is no longer there cannot have other content.
+    Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
     """
-    path, dataset = run.predictions_path(name), find(name)
+    path = run.predictions_path(name)
     if not path.exists():
         return False
     try:
@@ -104,12 +110,7 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
         return False
     if any(stored.info.get(key, "") != text for key, text in _record(run, name).items()):
         return False
-    transform = str(run.transform())
-    if dataset.may_change and stored.info.get("transform", transform) != transform:
-        return False
-    if not dataset.may_change or (dataset.is_folder and find_folder(dataset.whole, data_root(root)) is None):
-        return True
-    return stored.info.get("data") == data.load(name, root=root).fingerprint
+    return not find(name).may_change or stored.info.get("data") == data.load(name, root=root).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
@@ -126,17 +127,7 @@ def _predict_each(
     features: bool | None,
     ranks: Ranks,
 ) -> Iterator[tuple[str, Predictions | None]]:
-    """Yield the predictions for each dataset, while the next ones are read.
-
-    Those of an ensemble are the mean of its members' logits, with the members' own beside it.
-    """
-    if run.config.members > 1:
-        for member in run.members():
-            store(member, names, root=root, device=device, features=features)
-        for name in names if ranks.first else ():
-            mean = ensemble([files.load(member.predictions_path(name)) for member in run.members()])
-            yield name, replace(mean, info={**mean.info, "run": run.fingerprint})
-        return
+    """Yield the predictions for each dataset, while the next ones are read."""
     model = run.model(device=device, root=root)
     where = next(model.parameters()).device
     model = model.to(memory_format=memory_format(run.predicts_in, where))
@@ -160,13 +151,13 @@ def _predict(
     Images in memory must have the size that the network sees; for files see `Run.transform`.
     Ranks share whole batches, so every batch is what it would be in one process.
     """
-    provenance, transform = run.provenance(), run.transform()
+    provenance = run.provenance()
     shape, known = provenance["input"], labels_among(source.classes, provenance["classes"])
     device = next(model.parameters()).device
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
     role = role_of(name, run.config.train_set) or ""
-    for part in clean_parts(source, reader(transform, shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
+    for part in clean_parts(source, reader(run.transform(), shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
             sizes = ("x".join(map(str, size)) for size in (part.images.shape[1:], shape))
@@ -187,8 +178,6 @@ def _predict(
     if not ranks.first:
         return None
     info = {**source.info, **_record(run, name), "data": source.fingerprint}
-    if source.shape is None:
-        info["transform"] = str(transform)
     if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
         labels = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
         info["class_subset"] = ",".join(map(str, labels))

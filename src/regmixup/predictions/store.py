@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.names import check_name
-from regmixup.predictions.formats import Contents, digest_of_ids, number_labels, read, read_labels
+from regmixup.predictions.formats import Contents, digest_of_ids, number_labels, read
 from regmixup.storage import save_tensors
 from regmixup.types import (
     LOG_OF_PROBS,
@@ -111,7 +111,7 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
     if labels is not None:
         if "labels" in contents.arrays:
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
-        contents.arrays["labels"] = read_labels(Path(labels))
+        contents.arrays["labels"] = read(Path(labels)).arrays["logits"]  # the only array of an .npy file
     for name in contents.arrays:
         check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
     try:

@@ -21,7 +21,7 @@ from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.networks.precision import check_precision
 from regmixup.objectives import Objective, build
-from regmixup.plugins import Origin, class_name, origins
+from regmixup.plugins import Origin, origins
 from regmixup.recipes import Recipe
 from regmixup.training.initial_weights import identify
 
@@ -191,11 +191,9 @@ def plugins_of(config: TrainConfig, method: str = "") -> tuple[Origin, ...]:
     used += [("network", config.network), ("method", method)]
     waiting = [config.objective]
     for objective in waiting:
-        cls = type(objective)
-        if cls in objectives.OBJECTIVES.values():
-            used.append(("objective", objectives.name_of(objective)))
-        else:
-            objectives.check_class(cls)
-            used.append(("class", class_name(cls)))
+        if type(objective) not in objectives.OBJECTIVES.values():
+            name = type(objective).__name__
+            raise ValueError(f"objective must be registered, got {name}: call rm.objectives.register({name}) before")
+        used.append(("objective", objectives.name_of(objective)))
         waiting += [field for field in values_of(objective).values() if isinstance(field, Objective)]
     return origins(used)

@@ -230,7 +230,8 @@ class Run:
                 stored.append(predictions.load(path))
             except ValueError as error:
                 warnings.warn(f"{error}; predicted again", stacklevel=2)
-                self.store([name], root=root, device=device, features=features, again=True)
+                path.unlink(missing_ok=True)
+                self.store([name], root=root, device=device, features=features)
                 stored.append(predictions.load(path))
         return stored
 
@@ -241,16 +242,14 @@ class Run:
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         features: bool | None = None,
-        again: bool = False,
     ) -> None:
         """Make and store the predictions that are not stored yet, without reading those that are.
 
-        again: make all of them, stored or not.
         features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
         take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
         must call this, and share the images.
         """
-        predict.store(self, datasets, root=root, device=device, features=features, again=again)
+        predict.store(self, datasets, root=root, device=device, features=features)
 
 
 def _read_config(folder: Path) -> TrainConfig:

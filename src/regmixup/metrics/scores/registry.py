@@ -108,7 +108,7 @@ def register(
     """
     if (function is None) == (fit is None) or not callable(function or fit):
         raise ValueError(f"score {name} must have either a function of logits or a fit, got {function!r} and {fit!r}")
-    plugins.record("score", name, function or fit, REGISTRY, version=version)
+    plugins.record("score", name, REGISTRY, version=version)
     if fit is not None:
         REGISTRY[name] = Score(name, "features", fit)
         return
