@@ -33,7 +33,8 @@ def levels_and_signs(count, seed=0):
 
 def step_of(names, level, sign):
     operation = torch.tensor([NAMES.index(name) for name in names])
-    return Step(operation, *(torch.tensor(values, dtype=torch.float64) for values in (level, sign)))
+    level, sign = (torch.tensor(values, dtype=torch.float64) for values in (level, sign))
+    return Step(*(part.reshape(-1, 1, 1) for part in (operation, level, sign)))
 
 
 def both(names, images, level, sign):
