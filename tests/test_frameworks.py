@@ -213,13 +213,3 @@ def test_the_patch_of_timms_script_in_the_documents():
     names["args"].prefetcher = True
     with pytest.raises(AssertionError, match="--no-prefetcher"):
         exec(patch, names)
-
-
-def test_timms_own_mixup_smooths_labels_unless_told_not_to():
-    """The trap that docs/frameworks.md names; a transform smooths only if the objective's loss does."""
-    from timm.data import Mixup
-
-    x, y = batches(1)[0]
-    assert Mixup(mixup_alpha=1.0, num_classes=10)(x.clone(), y)[1].min() > 0
-    _, targets = rm.BatchTransform(OBJECTIVE, num_classes=10)(x, y)
-    assert targets.min() == 0

@@ -237,14 +237,3 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
 def test_values_that_mean_nothing_are_refused(make, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         make()
-
-
-@pytest.mark.parametrize("loss", [CrossEntropy(WEIGHT, 0.1), Focal(1.5), BinaryCrossEntropy()], ids=repr)
-def test_a_compiled_loss_has_one_graph_and_equals_the_eager_one(loss):
-    logits, targets = case(dtype=torch.float32)
-    logits.requires_grad_()
-    torch.compiler.reset()
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(logits, targets)
-    torch.testing.assert_close(compiled, loss(logits, targets))
-    (gradient,) = torch.autograd.grad(compiled.sum(), logits)
-    torch.testing.assert_close(gradient, torch.autograd.grad(loss(logits, targets).sum(), logits)[0])

@@ -111,25 +111,13 @@ def test_estimates_of_regmixup_are_unbiased_for_every_loss(loss, fields):
 def test_multi_label_training_is_torchs():
     (x, y), model = batch(dtype=torch.float64), conv_net(dtype=torch.float64)
     objective = rm.RegMixup(loss=BinaryCrossEntropy())
-    y, draw = labels_for(objective.loss, y).double(), objective.draw(len(x), SIZE, seeded())
+    y, draw = labels_for(objective.loss, y).round().double(), objective.draw(len(x), SIZE, seeded())
     lam, partner = draw.lam, draw.partner
     images = torch.cat([x, lam * x + (1 - lam) * x[partner]])
     targets = torch.cat([y, lam * y + (1 - lam) * y[partner]])
     expected = F.binary_cross_entropy_with_logits(model(images), targets)
     torch.testing.assert_close(objective(model, x, y, draw=draw).loss, expected)
-
-
-def test_multi_label_targets_may_be_of_any_type():
-    (x, _), model, y = batch(), conv_net(batch_norm=False), torch.randint(2, (7, CLASSES), generator=seeded())
-    for objective in (
-        rm.RegMixup(loss=BinaryCrossEntropy()),
-        rm.Alternate(rm.Mixup(), rm.ERM(), loss=BinaryCrossEntropy()),
-    ):
-        draw = objective.draw(7, SIZE, seeded())
-        losses = {
-            objective(model, x, y.to(kind), draw=draw).loss.item() for kind in (torch.int64, torch.bool, torch.half)
-        }
-        assert losses == {objective(model, x, y.float(), draw=draw).loss.item()}
+    assert torch.equal(objective(model, x, y.bool(), draw=draw).loss, objective(model, x, y.long(), draw=draw).loss)
 
 
 def test_one_yes_or_no_question_has_float_targets_of_one_column():
@@ -140,11 +128,6 @@ def test_one_yes_or_no_question_has_float_targets_of_one_column():
         objective(model, x, y.long())
     with pytest.raises(ValueError, match="two classes or more, got one"):
         rm.ERM()(model, x, y.long())
-
-
-def test_duq_refuses_several_classes_per_image():
-    with pytest.raises(ValueError, match="y must hold rows >= 0 that sum to 1"):
-        rm.DUQ()(net_for(rm.DUQ()), batch()[0], torch.ones(7, CLASSES))
 
 
 def test_smoothing_in_the_loss_is_label_smoothing():
