@@ -156,23 +156,28 @@ def test_accelerate():
     assert_same_training(model, expected, losses, own_losses)
 
 
-def test_a_task_of_timm():
-    """With its own way to accumulate, which divides the loss as its training script does."""
-    model, losses = network(), []
-    task = example("in_timm")["make_task"](model, OBJECTIVE, seeded())
-    optimizer = torch.optim.SGD(task.get_trainable_module().parameters(), lr=0.1)
+def accumulated(model, loss_of):
+    """Train as timm's script accumulates, which divides the loss; return the loss of every batch."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
     for number, (x, y) in enumerate(loader()):
-        found = task(x, y)
-        assert found["output"].shape == (8, 10)
-        losses.append(found["loss"].item())
-        (found["loss"] / ACCUMULATE).backward()
+        loss = loss_of(x, y)
+        losses.append(loss.item())
+        (loss / ACCUMULATE).backward()
         if number % ACCUMULATE == ACCUMULATE - 1:
             optimizer.step()
             optimizer.zero_grad()
+    return losses
+
+
+def test_a_task_of_timm():
+    model = network()
+    task = example("in_timm")["make_task"](model, OBJECTIVE, seeded())
+    losses = accumulated(task.get_trainable_module(), lambda x, y: task(x, y)["loss"])
     expected, own_losses = own()
     assert_same_training(model, expected, losses, own_losses)
     assert task.get_checkpoint_state()["state_dict"].keys() == model.state_dict().keys()
     x, y = batches(1)[0]
+    assert task(x, y)["output"].shape == (8, 10)
     model.eval()
     torch.testing.assert_close(task(x, y)["loss"], torch.nn.functional.cross_entropy(model(x), y))
 
@@ -180,16 +185,13 @@ def test_a_task_of_timm():
 def test_the_loop_of_timms_script_with_a_transform_for_its_mixup():
     from timm.loss import SoftTargetCrossEntropy
 
-    script_step, model, losses = example("in_timm")["script_step"], network(), []
+    model, step = network(), example("in_timm")["script_step"]
     transform, generator = rm.BatchTransform(OBJECTIVE, num_classes=10), seeded()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for number, (x, y) in enumerate(loader()):
-        loss = script_step(model, lambda x, y: transform(x, y, generator), SoftTargetCrossEntropy(), x, y)
-        losses.append(loss.item())
-        (loss / ACCUMULATE).backward()
-        if number % ACCUMULATE == ACCUMULATE - 1:
-            optimizer.step()
-            optimizer.zero_grad()
+
+    def loss_of(x, y):
+        return step(model, lambda x, y: transform(x, y, generator), SoftTargetCrossEntropy(), x, y)
+
+    losses = accumulated(model, loss_of)
     expected, own_losses = own()
     assert_same_training(model, expected, losses, own_losses)
 
@@ -213,13 +215,3 @@ def test_the_patch_of_timms_script_in_the_documents():
     names["args"].prefetcher = True
     with pytest.raises(AssertionError, match="--no-prefetcher"):
         exec(patch, names)
-
-
-def test_timms_own_mixup_smooths_labels_unless_told_not_to():
-    """The trap that docs/frameworks.md names; a transform smooths only if the objective's loss does."""
-    from timm.data import Mixup
-
-    x, y = batches(1)[0]
-    assert Mixup(mixup_alpha=1.0, num_classes=10)(x.clone(), y)[1].min() > 0
-    _, targets = rm.BatchTransform(OBJECTIVE, num_classes=10)(x, y)
-    assert targets.min() == 0

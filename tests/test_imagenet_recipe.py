@@ -103,9 +103,3 @@ def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, 
     assert run("evaluate", "--predictions", stored, "--resamples", 0, "--out", tmp_path / "rows.csv") == 0
     (accuracy,) = (row.value for row in read_rows(tmp_path / "rows.csv") if row.metric == "accuracy")
     assert accuracy > 1 / CLASSES
-
-
-def test_a_shortened_recipe_says_which_fields_no_longer_fit(capsys, tree, tmp_path):
-    words = ("train", "--recipe", "imagenet-resnet50", "--root", tree, "--runs", tmp_path, "--epochs", 1)
-    assert run(*words) == 2
-    assert "warmup_epochs must be at most epochs, got 3 and 1" in capsys.readouterr().err

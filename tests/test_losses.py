@@ -141,21 +141,11 @@ def test_the_gradient_of_focal_is_that_of_its_formula(gamma):
 # ---------------------------------------------------------------------------------------- binary cross-entropy
 
 
-@quick
-@given(seed=seeds)
-def test_binary_cross_entropy_asks_every_class_on_its_own(seed):
-    """Against log(1 + exp(-z)) of each question, and against torch's mean over images and classes."""
-    logits, targets = case(seed)
+def test_binary_cross_entropy_is_torchs_mean_over_the_classes():
+    logits, targets = case()
     targets = (2.5 * targets).clamp(max=1)  # rows of any sum
-    expected = []
-    for row, label in zip(logits.tolist(), targets.tolist(), strict=True):
-        terms = [
-            t * math.log1p(math.exp(-z)) + (1 - t) * math.log1p(math.exp(z)) for z, t in zip(row, label, strict=True)
-        ]
-        expected.append(math.fsum(terms) / 4)
-    losses = image_losses(logits, targets, BinaryCrossEntropy())
-    torch.testing.assert_close(losses, torch.tensor(expected, dtype=torch.float64))
-    torch.testing.assert_close(losses.mean(), F.binary_cross_entropy_with_logits(logits, targets))
+    expected = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1) / 4
+    torch.testing.assert_close(image_losses(logits, targets, BinaryCrossEntropy()), expected)
 
 
 def test_rows_of_any_sum_are_for_losses_that_are_not_of_the_softmax():
@@ -237,14 +227,3 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
 def test_values_that_mean_nothing_are_refused(make, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         make()
-
-
-@pytest.mark.parametrize("loss", [CrossEntropy(WEIGHT, 0.1), Focal(1.5), BinaryCrossEntropy()], ids=repr)
-def test_a_compiled_loss_has_one_graph_and_equals_the_eager_one(loss):
-    logits, targets = case(dtype=torch.float32)
-    logits.requires_grad_()
-    torch.compiler.reset()
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(logits, targets)
-    torch.testing.assert_close(compiled, loss(logits, targets))
-    (gradient,) = torch.autograd.grad(compiled.sum(), logits)
-    torch.testing.assert_close(gradient, torch.autograd.grad(loss(logits, targets).sum(), logits)[0])

@@ -94,22 +94,6 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
     assert max(abs(a - b) / ours.lr for a, b in zip(within, expected, strict=True)) > 0.01
 
 
-def _former_lr_at(recipe, progress):
-    """The formula before there were a smallest rate, a start of the warm-up and a cool-down."""
-    warm = min(1.0, progress / recipe.warmup_epochs) if recipe.warmup_epochs else 1.0
-    if recipe.schedule == "step":
-        return warm * recipe.lr * recipe.lr_decay ** sum(progress >= m for m in recipe.milestones)
-    return warm * recipe.lr * (1 + math.cos(math.pi * min(1.0, progress / recipe.epochs))) / 2
-
-
-@pytest.mark.parametrize("name", [name for name, named in RECIPES.items() if named.recipe.min_lr == 0])
-@pytest.mark.parametrize("changes", [{}, {"schedule": "step", "milestones": (2,), "warmup_epochs": 1.3}], ids=str)
-def test_the_other_recipes_rates_keep_their_bits(name, changes):
-    found = dataclasses.replace(recipes.get(name), **changes)
-    times = [j * found.epochs / 997 for j in range(1100)]
-    assert [found.lr_at(t) for t in times] == [_former_lr_at(found, t) for t in times]
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

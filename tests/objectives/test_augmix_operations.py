@@ -33,7 +33,8 @@ def levels_and_signs(count, seed=0):
 
 def step_of(names, level, sign):
     operation = torch.tensor([NAMES.index(name) for name in names])
-    return Step(operation, *(torch.tensor(values, dtype=torch.float64) for values in (level, sign)))
+    level, sign = (torch.tensor(values, dtype=torch.float64) for values in (level, sign))
+    return Step(*(part.reshape(-1, 1, 1) for part in (operation, level, sign)))
 
 
 def both(names, images, level, sign):
@@ -89,35 +90,3 @@ def test_every_image_of_a_batch_gets_its_own_operation():
         step = step_of(names[i : i + 1], level[i : i + 1], sign[i : i + 1])
         alone = apply_step(torch.from_numpy(images[i : i + 1]), step)
         assert np.array_equal(alone.numpy()[0], ours[i])
-
-
-# ------------------------------------------------------------------------------------------------- by hand
-
-
-@pytest.mark.parametrize(
-    ("name", "level", "sign", "expected"),
-    [
-        ("translate_x", 10.0, 1.0, [[2, 3, 0], [5, 6, 0], [8, 9, 0]]),
-        ("translate_x", 9.9, 1.0, [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
-        ("translate_y", 10.0, -1.0, [[0, 0, 0], [1, 2, 3], [4, 5, 6]]),
-        ("rotate", 0.3, 1.0, [[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
-        ("posterize", 0.1, 1.0, [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
-    ],
-)
-def test_nine_pixels_by_hand(name, level, sign, expected):
-    """Shifts are cut to whole pixels and angles to whole degrees; values are cut to whole tones."""
-    pixels = torch.arange(1, 10, dtype=torch.uint8).reshape(1, 1, 3, 3)
-    assert apply_step(pixels, step_of([name], [level], [sign]))[0, 0].tolist() == expected
-
-
-def test_equalize_by_hand():
-    """64 tones, 16 pixels each: (1024 - 16) // 255 = 3 pixels a step, so tone v becomes (1 + 16 v) // 3, at most 255.
-
-    Four pixels are fewer than the 255 steps and stay as they are.
-    """
-    tones = (torch.arange(1024) // 16).reshape(1, 1, 32, 32)
-    step = step_of(["equalize"], [1.0], [1.0])
-    expected = ((1 + 16 * tones) // 3).clamp(max=255)
-    assert torch.equal(apply_step(tones.to(torch.uint8), step), expected.to(torch.uint8))
-    small = torch.tensor([[[[10, 20], [30, 40]]]], dtype=torch.uint8)
-    assert torch.equal(apply_step(small, step), small)

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 import torch
 
+from regmixup.losses import Focal
 from regmixup.mixing import Draw
 from regmixup.objectives.bimodal import Bimodal, CoinDraw
 from regmixup.objectives.mixup import Mixup
@@ -38,7 +39,7 @@ def over_all_coins(objective, model, x, y, lam, partner):
 
 
 @pytest.mark.parametrize(
-    ("probability", "fields"), [(0.5, {}), (0.75, {"eta": 0.3}), (0.2, {"eta": 2.0, "scale": "sum"})]
+    ("probability", "fields"), [(0.5, {}), (0.75, {"eta": 0.3, "loss": Focal()}), (0.2, {"eta": 2.0, "scale": "sum"})]
 )
 def test_over_all_coins_the_mean_is_regmixup_with_its_gradient(probability, fields):
     """For every cycle and several lambdas, so it is also the mean over all of the randomness."""

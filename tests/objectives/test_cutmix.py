@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from timm.data.mixup import cutmix_bbox_and_lam, mixup_target
 from torch.nn import functional as F
 from torchvision.transforms import v2
 
@@ -87,22 +86,3 @@ def test_torchvision_gives_the_same_boxes_images_labels_and_loss(monkeypatch):
         loss = CutMix()(model, x, y, draw=draw).loss
         assert torch.equal(torch.cat(calls), their_x)
         torch.testing.assert_close(loss, F.cross_entropy(model(their_x), their_y))
-
-
-@pytest.mark.parametrize("cut", [2, 6])
-def test_timm_gives_the_same_box_and_labels_for_even_sides(monkeypatch, cut):
-    """For odd sides timm's box ends one pixel later: it adds (side + 1) // 2 to the centre, the reference side // 2."""
-    lam = torch.tensor(1 - (cut / 8) ** 2, dtype=torch.float64)
-    for seed in range(20):
-        box = sample_box(lam, (8, 8), seeded(seed))
-        row, column = torch.rand(2, dtype=torch.float64, generator=seeded(seed)).tolist()
-        centre = iter([int(8 * row), int(8 * column)])
-        with monkeypatch.context() as patch:
-            patch.setattr(np.random, "randint", lambda *_, centre=centre, **__: next(centre))
-            their_box, their_lam = cutmix_bbox_and_lam((3, 8, 8), lam.item())
-        assert box.tolist() == [int(edge) for edge in their_box]
-        assert box_lam(box, (8, 8)).item() == pytest.approx(their_lam, abs=1e-12)
-
-    y = torch.tensor([0, 3, 1, 4])
-    ours = slow.mixed_targets(slow.one_hot(y, CLASSES), [their_lam] * 4, [3, 2, 1, 0])
-    torch.testing.assert_close(torch.from_numpy(ours).float(), mixup_target(y, CLASSES, lam=their_lam))

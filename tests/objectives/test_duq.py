@@ -67,13 +67,6 @@ def test_the_penalty_is_the_slope_with_respect_to_normalised_images_by_finite_di
     assert out.loss.item() == pytest.approx(out.parts["clean"].item() + 0.3 * expected, rel=1e-6)
 
 
-def test_normalising_inside_or_outside_gives_the_same_loss():
-    inside, outside = network(), network(normalize=None)
-    outside.load_state_dict(inside.state_dict())
-    x, y = batch()
-    torch.testing.assert_close(DUQ()(inside, x, y).loss, DUQ()(outside, (x - 0.4) / 0.2, y).loss)
-
-
 def test_the_gradient_of_the_whole_loss_by_finite_differences():
     """Through the double backward: along a random direction of all parameters, in evaluation mode."""
     model, (x, y) = network().eval(), batch()

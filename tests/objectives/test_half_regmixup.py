@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from regmixup.losses import Focal
 from regmixup.mixing import Draw
 from regmixup.objectives.erm import ERM
 from regmixup.objectives.half_regmixup import HalfRegMixup, SplitDraw
@@ -49,7 +50,7 @@ def over_all_splits(objective, model, x, y, lam, partner):
     [
         (4, 0.5, {}),
         (4, 0.25, {}),
-        (3, 0.5, {"eta": 0.3}),
+        (3, 0.5, {"eta": 0.3, "loss": Focal()}),
         (3, 0.5, {"eta": 2.0, "scale": "sum", "passes": "separate"}),
     ],
 )
@@ -107,41 +108,25 @@ def test_at_least_one_image_is_clean_and_one_is_mixed(share, sizes):
     assert [HalfRegMixup(share=share).num_clean(batch_size) for batch_size in range(1, 7)] == sizes
 
 
-@pytest.mark.parametrize(("passes", "sizes"), [("joint", [7]), ("separate", [4, 3])])
-def test_as_many_images_are_forwarded_as_the_batch_holds(passes, sizes):
+def test_as_many_images_are_forwarded_as_the_batch_holds():
     model, (x, y) = conv_net(), batch(7)
     calls = forwarded(model)
-    objective = HalfRegMixup(passes=passes)
-    draw = objective.draw(7, SIZE, seeded())
-    out = objective(model, x, y, draw=draw)
-    assert [len(call) for call in calls] == sizes
-    assert torch.equal(calls[0][:4], x[draw.clean])
+    draw = HalfRegMixup().draw(7, SIZE, seeded())
+    out = HalfRegMixup(passes="separate")(model, x, y, draw=draw)
+    assert [len(call) for call in calls] == [4, 3]
+    assert torch.equal(calls[0], x[draw.clean])
     assert out.logits is None
-    assert list(out.parts) == ["clean", "mixed"]
 
 
-@pytest.mark.parametrize(("scale", "factor", "pairing"), [("mean", 1, "derangement"), ("sum", 3, "permutation")])
-def test_a_batch_of_one_pairs_with_itself_so_the_loss_is_the_clean_one(scale, factor, pairing):
-    model, (x, y) = plain_net(), exact_batch(1)
-    fields = {"eta": 2, "scale": scale, "pairing": pairing}
-    loss = value(HalfRegMixup(**fields), model, x, y, HalfRegMixup(**fields).draw(1, SIZE, seeded()))
-    assert_equal(loss, factor * value(ERM(), model, x, y, None))
-    assert_equal(loss, value(RegMixup(**fields), model, x, y, RegMixup(**fields).draw(1, SIZE, seeded())))
+def test_a_batch_of_one_pairs_with_itself_so_the_loss_is_the_clean_one():
+    model, (x, y), objective = plain_net(), exact_batch(1), HalfRegMixup(eta=2, scale="sum")
+    loss = value(objective, model, x, y, objective.draw(1, SIZE, seeded()))
+    assert_equal(loss, 3 * value(ERM(), model, x, y, None))
 
 
-# ---------------------------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("drawn_by", "message"),
-    [
-        (RegMixup(), r"draw\.clean must have shape \(2,\) for HalfRegMixup.*, got None"),
-        (HalfRegMixup(share=0.25), r"draw\.clean must have shape \(2,\) for HalfRegMixup.*, got shape \(1,\)"),
-        (HalfRegMixup(samples=2), r"draw\.lam must have shape \(\) for HalfRegMixup.*, got shape \(2,\)"),
-    ],
-)
-def test_wrong_fields_and_a_draw_made_for_others_are_refused(drawn_by, message):
+def test_wrong_fields_and_a_draw_made_for_others_are_refused():
     with pytest.raises(ValueError, match=r"^share must be a finite number > 0 and < 1, got 1$"):
         HalfRegMixup(share=1)
-    with pytest.raises(ValueError, match=message):
-        HalfRegMixup()(conv_net(), *batch(4), draw=drawn_by.draw(4, SIZE))
+    for drawn_by, message in ((RegMixup(), "None"), (HalfRegMixup(share=0.25), r"shape \(1,\)")):
+        with pytest.raises(ValueError, match=rf"draw\.clean must have shape \(2,\) for HalfRegMixup.*, got {message}"):
+            HalfRegMixup()(conv_net(), *batch(4), draw=drawn_by.draw(4, SIZE))

@@ -1,7 +1,6 @@
 """Models whose output holds the logits beside other things, and inputs that are not images."""
 
-from collections import OrderedDict
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,24 +8,10 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.models import GoogLeNetOutputs, InceptionOutputs
+from transformers.modeling_outputs import ImageClassifierOutput
 
 import regmixup as rm
-from regmixup.networks.outputs import logits_of
 from tests.objectives.cases import CLASSES, DEFAULTS, batch, gradients, net_for, seeded
-
-
-@dataclass
-class ImageClassifierOutput(OrderedDict):
-    """Like the outputs of Hugging Face models: an ordered dict and a dataclass, with keys for what is not None."""
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    hidden_states: tuple | None = None
-
-    def __post_init__(self):
-        for f in fields(self):
-            if getattr(self, f.name) is not None:
-                self[f.name] = getattr(self, f.name)
 
 
 @dataclass
@@ -83,20 +68,6 @@ def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(
     compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
     torch.testing.assert_close(compiled.loss, eager.loss)
     torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
-
-
-def test_logits_can_be_exported_for_any_batch_size():
-    class Logits(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Linear(3, CLASSES)
-
-        def forward(self, x):
-            return logits_of(self.net, x)
-
-    shapes = {"x": {0: torch.export.Dim("batch")}}
-    program = torch.export.export(Logits(), (torch.rand(2, 3),), dynamic_shapes=shapes).module()
-    assert program(torch.rand(5, 3)).shape == (5, CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import json
 from dataclasses import dataclass
-from itertools import combinations, product
 
 import pytest
 import torch
@@ -14,10 +13,7 @@ import regmixup as rm
 from regmixup.config import decode, encode, fingerprint
 from regmixup.losses import BinaryCrossEntropy, CrossEntropy, Focal, Loss
 from regmixup.objectives import Objective
-from regmixup.objectives.bimodal import CoinDraw
-from regmixup.objectives.half_regmixup import SplitDraw
 from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, conv_net, gradients, net_for, seeded
-from tests.objectives.expectations import assert_equal, value
 
 SIZE = (3, 6, 8)
 WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
@@ -91,45 +87,16 @@ def test_eta_scale_and_passes_keep_their_meaning(objective, loss):
     assert torch.equal(off.loss, erm.loss)
 
 
-@each_loss
-@pytest.mark.parametrize("fields", [{}, {"eta": 2.0, "scale": "sum", "lam": "sample", "pairing": "permutation"}])
-def test_estimates_of_regmixup_are_unbiased_for_every_loss(loss, fields):
-    """Over all splits of HalfRegMixup and all coins of Bimodal, with the gradient, for given lambda and partners."""
-    (x, y), model = batch(4, dtype=torch.float64), conv_net(batch_norm=False, dtype=torch.float64)
-    y = labels_for(loss, y)
-    draw = rm.RegMixup(1, **fields).draw(4, SIZE, seeded(1))
-    pair = {"lam": draw.lam, "partner": draw.partner}
-    expected = value(rm.RegMixup(loss=loss, **fields), model, x, y, draw)
-    halves = [torch.tensor(clean) for clean in combinations(range(4), 2)]
-    splits = [SplitDraw(clean=clean, mixed=mixed, **pair) for clean, mixed in zip(halves, halves[::-1], strict=True)]
-    coins = [CoinDraw(stays=torch.tensor(stays), **pair) for stays in product([True, False], repeat=4)]
-    for cls, draws in ((rm.HalfRegMixup, splits), (rm.Bimodal, coins)):
-        outcomes = [value(cls(loss=loss, **fields), model, x, y, draw) for draw in draws]
-        assert_equal(torch.stack(outcomes).mean(dim=0), expected)
-
-
 def test_multi_label_training_is_torchs():
     (x, y), model = batch(dtype=torch.float64), conv_net(dtype=torch.float64)
     objective = rm.RegMixup(loss=BinaryCrossEntropy())
-    y, draw = labels_for(objective.loss, y).double(), objective.draw(len(x), SIZE, seeded())
+    y, draw = labels_for(objective.loss, y).round().double(), objective.draw(len(x), SIZE, seeded())
     lam, partner = draw.lam, draw.partner
     images = torch.cat([x, lam * x + (1 - lam) * x[partner]])
     targets = torch.cat([y, lam * y + (1 - lam) * y[partner]])
     expected = F.binary_cross_entropy_with_logits(model(images), targets)
     torch.testing.assert_close(objective(model, x, y, draw=draw).loss, expected)
-
-
-def test_multi_label_targets_may_be_of_any_type():
-    (x, _), model, y = batch(), conv_net(batch_norm=False), torch.randint(2, (7, CLASSES), generator=seeded())
-    for objective in (
-        rm.RegMixup(loss=BinaryCrossEntropy()),
-        rm.Alternate(rm.Mixup(), rm.ERM(), loss=BinaryCrossEntropy()),
-    ):
-        draw = objective.draw(7, SIZE, seeded())
-        losses = {
-            objective(model, x, y.to(kind), draw=draw).loss.item() for kind in (torch.int64, torch.bool, torch.half)
-        }
-        assert losses == {objective(model, x, y.float(), draw=draw).loss.item()}
+    assert torch.equal(objective(model, x, y.bool(), draw=draw).loss, objective(model, x, y.long(), draw=draw).loss)
 
 
 def test_one_yes_or_no_question_has_float_targets_of_one_column():
@@ -142,34 +109,13 @@ def test_one_yes_or_no_question_has_float_targets_of_one_column():
         rm.ERM()(model, x, y.long())
 
 
-def test_duq_refuses_several_classes_per_image():
-    with pytest.raises(ValueError, match="y must hold rows >= 0 that sum to 1"):
-        rm.DUQ()(net_for(rm.DUQ()), batch()[0], torch.ones(7, CLASSES))
-
-
-def test_smoothing_in_the_loss_is_label_smoothing():
+def test_smoothing_in_the_loss_is_label_smoothing_and_that_hands_smoothed_targets_to_its_loss():
     expected = exact(rm.LabelSmoothing(smoothing=0.2))[1].loss
-    torch.testing.assert_close(exact(rm.ERM(loss=CrossEntropy(smoothing=0.2)))[1].loss, expected)
-    torch.testing.assert_close(exact(rm.LabelSmoothing(smoothing=0.2, loss=CrossEntropy()))[1].loss, expected)
     torch.testing.assert_close(exact(rm.RegMixup(eta=0, loss=CrossEntropy(smoothing=0.2)))[1].loss, expected)
-
-
-def test_label_smoothing_hands_smoothed_targets_to_its_loss():
     (x, y), model = batch(dtype=torch.float64), conv_net(batch_norm=False, dtype=torch.float64)
     targets = 0.8 * F.one_hot(y, CLASSES).double() + 0.2 / CLASSES
     loss = rm.LabelSmoothing(smoothing=0.2, loss=Focal())(model, x, y).loss
     torch.testing.assert_close(loss, Focal()(model(x), targets).mean())
-
-
-def test_regmixup_with_class_weights_equals_torchs_soft_target_mean():
-    (x, y), weight = batch(dtype=torch.float64), torch.tensor(WEIGHT, dtype=torch.float64)
-    model, one_hot = conv_net(dtype=torch.float64), F.one_hot(y, CLASSES).double()
-    objective = rm.RegMixup(loss=CrossEntropy(WEIGHT))
-    draw = objective.draw(len(x), SIZE, seeded())
-    lam, partner = draw.lam, draw.partner
-    images = torch.cat([x, lam * x + (1 - lam) * x[partner]])
-    targets = torch.cat([one_hot, lam * one_hot + (1 - lam) * one_hot[partner]])
-    torch.testing.assert_close(objective(model, x, y, draw=draw).loss, F.cross_entropy(model(images), targets, weight))
 
 
 def test_alternate_hands_its_loss_to_the_sides_that_have_none():
@@ -273,16 +219,10 @@ def test_the_fingerprint_is_that_of_the_first_edition():
 
 
 def test_a_loss_that_cannot_be_recorded_is_refused_in_a_configuration():
-    @dataclass(frozen=True)
-    class Foreign:
-        def __call__(self, logits, targets):
-            return soft_focal(logits, targets)
-
-    for loss in (soft_focal, torch.nn.CrossEntropyLoss(reduction="none"), Foreign()):
-        with pytest.raises(ValueError, match=r"^loss must be .*, Loss or None to be recorded in a configuration, got "):
-            rm.configure("digits", objective=rm.RegMixup(loss=loss))
-        with pytest.raises(ValueError, match=r"^loss must be .*, Loss or None to be recorded in a configuration, got "):
-            rm.configure("digits", objective=rm.Alternate(rm.Mixup(loss=loss), rm.CutMix()))
+    for loss in (soft_focal, torch.nn.CrossEntropyLoss(reduction="none")):
+        for objective in (rm.RegMixup(loss=loss), rm.Alternate(rm.Mixup(loss=loss), rm.CutMix())):
+            with pytest.raises(ValueError, match=r"^loss must be a Loss to be recorded in a configuration, got "):
+                rm.configure("digits", objective=objective)
 
 
 def test_a_loss_of_ones_own_is_recorded():

@@ -1,17 +1,13 @@
 """RegMixup by hand: the loss, its two scales, its three kinds of passes, and what eta = 0 means."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-import regmixup as rm
 from regmixup.mixing import Draw
 from regmixup.networks import layers
 from regmixup.objectives.cutmix import CutMix
-from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regmixup import RegMixup
 from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
@@ -78,17 +74,13 @@ def test_the_default_equals_the_released_code():
     torch.testing.assert_close(gradients(model, loss), gradients(model, expected))
 
 
-def test_the_mixed_term_is_the_loss_of_mixup():
+def test_the_mixed_term_and_the_draw_are_those_of_mixup():
     model, (x, y) = plain_net(), exact_batch()
-    draw = RegMixup().draw(5, SIZE, seeded())
+    draw, theirs = RegMixup(alpha=3).draw(5, SIZE, seeded()), Mixup(alpha=3).draw(5, SIZE, seeded())
+    assert torch.equal(draw.lam, theirs.lam)
+    assert torch.equal(draw.partner, theirs.partner)
     mixup = Mixup()(model, x, y, draw=draw).loss
     torch.testing.assert_close(RegMixup()(model, x, y, draw=draw).parts["mixed"], mixup.detach())
-
-
-def test_the_draw_is_that_of_mixup_with_the_same_alpha():
-    ours, theirs = RegMixup(alpha=3).draw(5, SIZE, seeded()), Mixup(alpha=3).draw(5, SIZE, seeded())
-    assert torch.equal(ours.lam, theirs.lam)
-    assert torch.equal(ours.partner, theirs.partner)
 
 
 @pytest.mark.parametrize("passes", ["joint", "separate"])
@@ -126,58 +118,34 @@ def test_joint_differs_from_separate_with_batch_norm():
     torch.testing.assert_close(separate.logits, conv_net(dtype=torch.float64)(x))
 
 
-@pytest.mark.parametrize("objective", [RegMixup(), rm.RegCutMix()])
-@pytest.mark.parametrize("written_for_compiling", [False, True])
-def test_separate_clean_learns_as_separate_and_keeps_the_statistics_of_clean_images(
-    objective, written_for_compiling, monkeypatch
-):
-    if written_for_compiling:
-        monkeypatch.setattr(layers, "_pays", lambda x: True)
-    x, y = batch()
-    nets = {name: _with_our_batch_norm() for name in ("plain", "separate", "separate-clean")}
-    ERM()(nets["plain"], x, y)
-    outs = {name: replace(objective, passes=name)(nets[name], x, y, seeded()) for name in nets if name != "plain"}
-    assert torch.equal(outs["separate"].loss, outs["separate-clean"].loss)
-    assert all(map(torch.equal, *(gradients(nets[name], out.loss) for name, out in outs.items())))
-    norms = {name: net[1] for name, net in nets.items()}
-    for buffer in ("running_mean", "running_var", "num_batches_tracked"):
-        clean, both, kept = (getattr(norms[name], buffer) for name in ("plain", "separate", "separate-clean"))
-        assert torch.equal(kept, clean), buffer
-        assert not torch.equal(both, clean), buffer
-    assert norms["separate-clean"].track_running_stats
-
-
-def _with_our_batch_norm():
-    net = conv_net()
-    norm = layers.BatchNorm2d(net[1].num_features)
-    norm.load_state_dict(net[1].state_dict())
-    net[1] = norm
-    return net
-
-
 def _layer(name, channels):
     if name == "timm":
         from timm.layers import BatchNormAct2d
 
         return BatchNormAct2d(channels)  # its forward is a copy of torch's
+    if name == "ours":
+        return layers.BatchNorm2d(channels)
     norm = torch.nn.BatchNorm2d(channels, momentum=None if name == "average of all batches" else 0.1)
     return norm.eval() if name == "frozen" else norm
 
 
-@pytest.mark.parametrize("name", ["timm", "average of all batches", "frozen", "compiled"])
-def test_separate_clean_finds_every_kind_of_batch_norm(name):
+@pytest.mark.parametrize("name", ["torch", "ours", "timm", "average of all batches", "frozen", "compiled"])
+def test_separate_clean_learns_as_separate_and_keeps_the_statistics_of_clean_images(name):
     """Two steps: the statistics of the second must not depend on the mixed images of the first."""
     x, y = batch()
-    stem, _, *rest = conv_net()
-    nets = [torch.nn.Sequential(stem, _layer(name, stem.out_channels), *rest) for _ in range(2)]
-    objective, draw = RegMixup(passes="separate-clean"), RegMixup().draw(len(x), SIZE, seeded())
-    model = torch.compile(nets[1], backend="eager") if name == "compiled" else nets[1]
+    stem, _, *head = conv_net()
+    plain, separate, clean = (torch.nn.Sequential(stem, _layer(name, stem.out_channels), *head) for _ in range(3))
+    draw = RegMixup().draw(len(x), SIZE, seeded())
+    model = torch.compile(clean, backend="eager") if name == "compiled" else clean
     for _ in range(2):
-        nets[0](x)
-        objective(model, x, y, draw=draw)
-    assert nets[1][1].track_running_stats
-    assert all(map(torch.equal, *(net[1].buffers() for net in nets)))
-    assert bool(nets[1][1].running_mean.any()) == (name != "frozen")
+        plain(x)
+        expected = RegMixup(passes="separate")(separate, x, y, draw=draw).loss
+        loss = RegMixup(passes="separate-clean")(model, x, y, draw=draw).loss
+        assert torch.equal(loss, expected)
+        assert all(map(torch.equal, gradients(clean, loss), gradients(separate, expected)))
+    assert clean[1].track_running_stats
+    assert all(map(torch.equal, clean[1].buffers(), plain[1].buffers()))
+    assert torch.equal(separate[1].running_mean, plain[1].running_mean) == (name == "frozen")
 
 
 def test_separate_clean_compiles_into_one_graph():

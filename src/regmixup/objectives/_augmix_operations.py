@@ -32,7 +32,7 @@ _TONES = 256
 
 @dataclass(frozen=True)
 class Step:
-    """One operation for each of N images. operation: (N,) int64, indices into `NAMES`; level, sign: (N,) floats."""
+    """One operation for each of N images. operation: (N, 1, 1) int64, indices into `NAMES`; level, sign: (N, 1, 1)."""
 
     operation: Tensor
     level: Tensor
@@ -40,8 +40,7 @@ class Step:
 
     def where(self, name: str, changed: Tensor, other: Tensor | float = 0.0) -> Tensor:
         """Return `changed` for the images whose operation has this name, else `other`; images come first."""
-        chosen = (self.operation == NAMES.index(name)).reshape(-1, *[1] * (changed.ndim - 1))
-        return torch.where(chosen, changed, other)
+        return torch.where(self.operation == NAMES.index(name), changed, other)
 
     def whole(self, factor: float) -> Tensor:
         """Return int(factor L)."""
@@ -51,7 +50,8 @@ class Step:
 def apply_step(pixels: Tensor, step: Step) -> Tensor:
     """Apply one operation to each image. pixels: (N, C, H, W) uint8.
 
-    >>> step = Step(torch.tensor([NAMES.index("solarize")]), torch.tensor([5.0]), torch.tensor([1.0]))
+    >>> parts = ([NAMES.index("solarize")], [5.0], [1.0])  # operation, level, sign
+    >>> step = Step(*(torch.tensor(part).reshape(1, 1, 1) for part in parts))
     >>> pixels = torch.tensor([[[[0, 127, 128, 200]]]], dtype=torch.uint8)
     >>> apply_step(pixels, step).tolist()
     [[[[0, 127, 127, 55]]]]
@@ -69,9 +69,9 @@ def _map_tones(pixels: Tensor, step: Step) -> Tensor:
     tone = torch.arange(_TONES, dtype=torch.int32, device=pixels.device).expand_as(counts)
     table = step.where("autocontrast", _autocontrast(counts, tone, step.level.dtype), tone)
     table = step.where("equalize", _equalize(counts, tone), table)
-    dropped = (4 + step.whole(0.4)).int().reshape(-1, 1, 1)
+    dropped = (4 + step.whole(0.4)).int()
     table = step.where("posterize", tone >> dropped << dropped, table)
-    threshold = (_TONES - step.whole(25.6)).int().reshape(-1, 1, 1)
+    threshold = (_TONES - step.whole(25.6)).int()
     table = step.where("solarize", torch.where(tone < threshold, tone, _TONES - 1 - tone), table)
     return table.to(torch.uint8).gather(2, index).reshape(pixels.shape)
 
@@ -116,27 +116,18 @@ def _warp(pixels: Tensor, step: Step) -> Tensor:
     height, width = pixels.shape[2:]
     column = 0.5 + torch.arange(width, dtype=step.level.dtype, device=pixels.device)
     row = 0.5 + torch.arange(height, dtype=step.level.dtype, device=pixels.device).reshape(-1, 1)
-    xx, xy, x0, yx, yy, y0 = (entry.reshape(-1, 1, 1) for entry in _affine(step, height, width))
-    x = xx * column + xy * row + x0
-    y = yx * column + yy * row + y0
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    return torch.where(inside.unsqueeze(1), _bilinear(pixels, x - 0.5, y - 0.5), 0)
-
-
-def _affine(step: Step, height: int, width: int) -> tuple[Tensor, ...]:
-    """Return the map from a target position to its source, xx x + xy y + x0 and yx x + yy y + y0: six times (N,)."""
     angle = step.where("rotate", torch.deg2rad(-step.sign * step.whole(3)))
     cos, sin = angle.cos(), angle.sin()
     shear = 0.03 * step.sign * step.level
+    left = step.where("translate_x", step.sign * step.whole(width / 30))
+    up = step.where("translate_y", step.sign * step.whole(height / 30))
     centre_x, centre_y = width / 2, height / 2
-    return (
-        cos,
-        sin + step.where("shear_x", shear),
-        centre_x - (cos * centre_x + sin * centre_y) + step.where("translate_x", step.sign * step.whole(width / 30)),
-        -sin + step.where("shear_y", shear),
-        cos,
-        centre_y - (cos * centre_y - sin * centre_x) + step.where("translate_y", step.sign * step.whole(height / 30)),
-    )
+    x0 = centre_x - (cos * centre_x + sin * centre_y) + left
+    y0 = centre_y - (cos * centre_y - sin * centre_x) + up
+    x = cos * column + (sin + step.where("shear_x", shear)) * row + x0
+    y = (step.where("shear_y", shear) - sin) * column + cos * row + y0
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    return torch.where(inside.unsqueeze(1), _bilinear(pixels, x - 0.5, y - 0.5), 0)
 
 
 def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:

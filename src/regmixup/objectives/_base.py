@@ -82,12 +82,7 @@ class Objective(ABC):
         return Draw()
 
     def draw_part(
-        self,
-        batch_size: int,
-        image_size: ImageSize,
-        *,
-        shared: torch.Generator | None,
-        own: torch.Generator | None,
+        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator | None, own: torch.Generator | None
     ) -> Draw:
         """Draw for a part of a batch, of `batch_size` images.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -21,6 +19,9 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     passes: joint: in one forward pass, so batch norm normalises both by statistics of both; separate: in two, each
     normalised by its own; separate-clean: in two, of which only the clean one moves the running statistics, so that
     predictions are normalised as clean images were. Without batch norm all three are the same.
+
+    separate-clean does not work with activation checkpointing, which forwards the changed images again in the backward
+    pass: either the statistics move then, or torch finds that the two passes differ and raises CheckpointError.
     """
     if passes == "joint":
         logits, changed_logits = logits_of(model, torch.cat([clean, changed])).split([len(clean), len(changed)])
@@ -28,22 +29,11 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     logits = logits_of(model, clean)
     if passes == "separate":
         return logits, logits_of(model, changed)
-    with kept_statistics(model):
-        return logits, logits_of(model, changed)
-
-
-@contextmanager
-def kept_statistics(model: nn.Module) -> Iterator[None]:
-    """Keep batch norm's running statistics as they are; in training mode it normalises by the batch all the same.
-
-    Not with activation checkpointing, which forwards the images again in the backward pass, when this has ended: either
-    the statistics move then, or torch finds that the two passes differ and raises CheckpointError.
-    """
     tracking = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
     for layer in tracking:
-        layer.track_running_stats = False
+        layer.track_running_stats = False  # in training mode it normalises by the batch all the same
     try:
-        yield
+        return logits, logits_of(model, changed)
     finally:
         for layer in tracking:
             layer.track_running_stats = True

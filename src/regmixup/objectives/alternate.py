@@ -64,12 +64,7 @@ class Alternate(Objective):
         return self.draw_part(batch_size, image_size, shared=generator, own=generator)
 
     def draw_part(
-        self,
-        batch_size: int,
-        image_size: ImageSize,
-        *,
-        shared: torch.Generator | None,
-        own: torch.Generator | None,
+        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator | None, own: torch.Generator | None
     ) -> Draw:
         branch = 0 if float(sample_uniform((), shared)) < self.probability else 1
         return replace(self.sides[branch].draw_part(batch_size, image_size, shared=shared, own=own), branch=branch)

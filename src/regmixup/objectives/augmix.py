@@ -141,7 +141,7 @@ class AugMix(Objective):
         chains = pixels[:, None].expand(_VERSIONS, -1, self.width, *x.shape[1:])
         shape, images = chains.shape, chains.reshape(-1, *x.shape[1:])
         for position in range(self._longest):
-            step = Step(*(part[..., position].flatten() for part in (draw.operation, draw.level, draw.sign)))
+            step = Step(*(part[..., position].reshape(-1, 1, 1) for part in (draw.operation, draw.level, draw.sign)))
             images = apply_step(images, step)
         weight, blend = (part.to(exact.dtype)[..., None, None, None] for part in (draw.weight, draw.blend))
         mixed = (weight * images.reshape(shape)).sum(dim=2) / 255

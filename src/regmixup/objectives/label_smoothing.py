@@ -6,26 +6,22 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regmixup.config import check_number, introduced
-from regmixup.losses import LossLike
+from regmixup.config import check_number
 from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective
-from regmixup.objectives.erm import clean_loss
+from regmixup.objectives.erm import ERM, clean_loss
 from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSmoothing(Objective):
+class LabelSmoothing(ERM):
     """Cross-entropy with targets (1 - s) onehot(y) + s / K, s = `smoothing` (Szegedy et al., 2016).
 
     The paper's conclusion calls it vicinal risk minimisation over the labels. Any other objective does the same with
-    loss=rm.losses.CrossEntropy(smoothing=s).
+    loss=rm.losses.CrossEntropy(smoothing=s). Another `loss` gets the smoothed targets.
     """
 
     smoothing: float = 0.1
     """s, from 0 to below 1."""
-    loss: LossLike | None = introduced(None)
-    """Another loss of the smoothed targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

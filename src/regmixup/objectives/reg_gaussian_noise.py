@@ -32,10 +32,10 @@ class RegGaussianNoise(Objective):
     minimisation: the product of N(x_i, sigma^2 I) and a point mass on y_i around each image.
 
     >>> model = nn.Flatten()  # the two pixels are the logits
-    >>> x, y = torch.tensor([0.0, 1.0]).reshape(1, 2, 1, 1), torch.tensor([1])
+    >>> x, y = torch.tensor([1.0, 2.0]).reshape(1, 2, 1, 1), torch.tensor([1])
     >>> draw = NoiseDraw(noise=torch.tensor([10.0, 0.0]).reshape(1, 2, 1, 1))
     >>> out = RegGaussianNoise(sigma=0.1)(model, x, y, draw=draw)
-    >>> round(out.parts["noisy"].item(), 4)  # both logits are 1: log 2
+    >>> round(out.parts["noisy"].item(), 4)  # both logits are 2: log 2
     0.6931
     """
 
