@@ -80,9 +80,7 @@ def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
     assert run("evaluate", "--predictions", mine, "--ood", mine) == 2
     assert "an OOD set must hold other samples than the test set, got mine" in capsys.readouterr().err
     assert run("evaluate", "--predictions", mine, "--val", mine) == 2
-    assert '(fit_on or --fit-on "a test set, knowingly" overrides)' in capsys.readouterr().err
-    words = ("--fit-on", "a test set, knowingly", "--resamples", 0)
-    assert run("evaluate", "--predictions", mine, "--val", mine, *words) == 0
+    assert "is no validation set: nothing may be fitted on it" in capsys.readouterr().err
 
 
 def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):

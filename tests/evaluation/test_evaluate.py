@@ -307,13 +307,6 @@ def test_unnamed_sets_and_log_probabilities_and_one_class_are_measured():
     evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)
 
 
-def test_whoever_says_so_in_words_may_fit_on_the_test_set():
-    rows = evaluate(TEST, validation=TEST, fit_on="a test set, knowingly", bootstrap=None)
-    assert value(rows, metric="temperature") > 1
-    with pytest.raises(ValueError, match="unknown fit_on 'test'"):
-        evaluate(TEST, validation=VALIDATION, fit_on="test")
-
-
 def test_features_bring_the_fisher_criterion():
     features = torch.randn(len(TEST), 3, generator=torch.Generator().manual_seed(0))
     rows = evaluate(replace(TEST, features=features), bootstrap=None)
@@ -385,7 +378,6 @@ def test_scores_are_not_fitted_on_what_is_reported_either():
     test = replace(TEST, features=TEST.logits)
     with pytest.raises(ValueError, match="copy is no train set: nothing may be fitted on it"):
         evaluate(test, train=replace(test, dataset="copy"))
-    assert evaluate(test, train=replace(test, dataset="copy"), fit_on="a test set, knowingly", bootstrap=None)
 
 
 def test_features_without_spread_leave_the_fisher_criterion_out_and_say_so():

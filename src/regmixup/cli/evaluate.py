@@ -23,7 +23,6 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
-from regmixup.posthoc.base import FitOn
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
 from regmixup.study.planned_run import usual_posthoc
@@ -80,8 +79,6 @@ class EvaluateVerb:
     """Train predictions with features, for scores of features (Mahalanobis, kNN, ...) and methods fitted on them."""
     resamples: int = 1000
     """Bootstrap resamples behind the 95 % intervals; 0 for none."""
-    fit_on: FitOn = "validation"
-    """Files that look like a test, shifted or OOD set are rejected as --val unless this says so in words."""
     html: Path | None = None
     """Also write a .html page with tables, figures and, of datasets by their names, examples of errors."""
     root: Path | None = None
@@ -112,7 +109,7 @@ def main(args: Sequence[str]) -> None:
         sets = verb.against_val, verb.against_train, verb.against_shift, verb.against_ood
         other = _model(verb, names[1], verb.against, *sets)
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
-    measured = measure_models(model, other, bootstrap=bootstrap, fit_on=verb.fit_on)
+    measured = measure_models(model, other, bootstrap=bootstrap)
     score = methods.get(verb.method).score if verb.method is not None else None
     console = Console()
     whole = verb.rows or (other is None and not console.is_terminal)
@@ -207,7 +204,7 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
         return None
     recipes.get(verb.recipe)
     own = usual_posthoc(verb.method, verb.recipe)
-    return own.fit(train=train, validation=validation, fit_on=verb.fit_on) if own is not None else None
+    return own.fit(train=train, validation=validation) if own is not None else None
 
 
 def _load(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:

@@ -15,7 +15,7 @@ from regmixup.names import check_name
 from regmixup.networks import bake
 from regmixup.networks.contract import Classifier, Normalization, Normalize
 from regmixup.networks.outputs import logits_of
-from regmixup.posthoc.predictive import shrink
+from regmixup.posthoc.predictive import mean_field
 from regmixup.predictions.forward import HasVariance
 
 
@@ -81,7 +81,7 @@ class Deployable(nn.Module):
             return logits_of(member, images)
         features = member.features(images)
         variance = member.head.variance(features)
-        return shrink(member.head(features), variance if variance.ndim == 2 else variance[:, None], self.factor)
+        return mean_field(member.head(features), variance if variance.ndim == 2 else variance[:, None], self.factor)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -15,7 +15,6 @@ from regmixup.evaluation.evaluate import ModelPredictions, evaluate
 from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED
-from regmixup.posthoc.base import FitOn
 from regmixup.types import Predictions, Quantity, Row, higher_is_better
 
 PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
@@ -53,14 +52,13 @@ def measure_models(
     against: ModelPredictions | None = None,
     *,
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
-    fit_on: FitOn = "validation",
 ) -> Measured:
     """Return the rows of a model or, with `against`, of two models on the same images, and their differences.
 
     Both must have predicted the same images in the same order. That is checked by the data's fingerprint and by `ids`
     where both files have them, and by labels. Sets of the two are matched by name, or in order where names differ; the
     other model may come without shifted, or without OOD sets, which are then not compared.
-    bootstrap, fit_on: as `evaluate` takes them; without a bootstrap, differences have no intervals.
+    bootstrap: as `evaluate` takes it; without a bootstrap, differences have no intervals.
     """
 
     def measured(subject: ModelPredictions, method: str) -> Rows:
@@ -73,7 +71,6 @@ def measure_models(
             posthoc=subject.posthoc,
             temperature=subject.temperature,
             bootstrap=bootstrap,
-            fit_on=fit_on,
             row=Row(method=method),
         )
 

@@ -18,7 +18,7 @@ from regmixup.metrics.scores import available, fit_scores, score_all
 from regmixup.metrics.shift import Condition, mean_corruption_error
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
-from regmixup.posthoc.base import FitOn, check_held_out, same_samples
+from regmixup.posthoc.base import check_held_out, same_samples
 from regmixup.predictions.forward import predict_batches
 from regmixup.types import MEAN, Predictions, Role, Row, look_like_probabilities, not_finite, with_known_scale
 
@@ -56,7 +56,6 @@ def evaluate(
     temperature: float | None = None,
     class_subset: bool = True,
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
-    fit_on: FitOn = "validation",
     row: Row | None = None,
 ) -> Rows:
     """Return all rows of one model, from its test predictions, or from the model itself and its loaders.
@@ -83,8 +82,6 @@ def evaluate(
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
     bootstrap: how `low` and `high` of each row are found; None leaves them out. Shifted versions of the test images
     are resampled together with them.
-    fit_on: a validation or train set that is one of the test, shifted or OOD sets is rejected unless this says "a test
-    set, knowingly".
     row: a template whose study, run, method, ... every row carries.
 
     >>> import torch
@@ -110,14 +107,14 @@ def evaluate(
         sets = _predict_loaders(subject, loaders)
     model = replace(sets, train=train, posthoc=posthoc, temperature=temperature)
     _check_sets(model)
-    _check_fitted_on(model, fit_on)
+    _check_fitted_on(model)
     for group, datasets in (groups or {}).items():
         missing = [dataset for dataset in datasets if dataset not in {predictions.dataset for predictions in model.ood}]
         if missing or not datasets:
             raise ValueError(f"group {group!r} must name OOD sets that are given, got {', '.join(missing) or 'none'}")
     test, *ood = map(with_known_scale, (model.test, *model.ood))
     if model.validation is not None:
-        temperature = fit_temperature(posthoc if posthoc is not None else as_given, model.validation, fit_on=fit_on)
+        temperature = fit_temperature(posthoc if posthoc is not None else as_given, model.validation)
     model = replace(model, test=test, ood=ood, temperature=temperature)
     measure = Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
     return Rows(_measure(model, measure, class_subset, groups or {}), measure.resampled)
@@ -239,22 +236,22 @@ def _check_sets(model: ModelPredictions) -> None:
             )
 
 
-def _check_fitted_on(model: ModelPredictions, fit_on: FitOn) -> None:
+def _check_fitted_on(model: ModelPredictions) -> None:
     """Raise if the temperature or a score would be fitted on what is reported, or cannot be fitted."""
     reported = [model.test, *model.shift, *model.ood]
     if model.validation is not None:
         if model.temperature is not None:
             dataset = model.validation.dataset
             raise ValueError(f"temperature must be None where it is chosen on {dataset}, got {model.temperature}")
-        check_held_out(model.validation, reported, fit_on=fit_on)
+        check_held_out(model.validation, reported)
     if model.train is not None:
         for name, predictions in (("train", model.train), ("test", model.test)):
             if predictions.features is None:
                 raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
-        check_held_out(model.train, reported, fit_on=fit_on, role="train")
+        check_held_out(model.train, reported, role="train")
 
 
-def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: FitOn = "validation") -> float:
+def fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> float:
     """Return the temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
 
     This is where every temperature of the tables is chosen: `evaluate` calls it for its validation set, and a study for
@@ -262,7 +259,7 @@ def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: 
     `posthoc.temperature` has the search: the whole grid where a temperature divides plain logits, from coarse to fine
     where each needs new samples.
     """
-    check_held_out(validation, fit_on=fit_on)
+    check_held_out(validation)
     unscaled = posthoc(validation)
     if unscaled.probs is None:
         return TemperatureScaling().fit(unscaled.logits, unscaled.labels).temperature

@@ -24,7 +24,7 @@ _SMALLEST_SIGMA = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class WeightConstraint(Constraint):
-    """A constraint on every convolution's weight by its top singular value. Biases, batch norm and the head are free."""
+    """A bound on every convolution's weight by its top singular value. Biases, batch norm and the head are free."""
 
     iterations: int = 1
     """Power iterations per forward pass in training mode."""

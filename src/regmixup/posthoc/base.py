@@ -13,17 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
 from regmixup.metrics.calibration import ece_of_confidence
-from regmixup.names import check_name
 from regmixup.types import Predictions
 
-FitOn = Literal["validation", "a test set, knowingly"]
 _REPORTED = ("test", "shifted", "ood")
 
 
@@ -54,10 +52,8 @@ class Posthoc(ABC):
         return False
 
     @abstractmethod
-    def fit(
-        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
-    ) -> FittedPosthoc:
-        """Return the map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
+    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
+        """Return the map, fitted on the predictions it needs; others are ignored."""
 
 
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
@@ -113,37 +109,25 @@ def check_held_out(
     held_out: Predictions,
     reported: Iterable[Predictions] = (),
     *,
-    fit_on: FitOn = "validation",
     role: Literal["validation", "train"] = "validation",
 ) -> None:
     """Raise if `held_out` is a test, shifted or OOD set by its role, or one of those that are `reported`.
 
-    fit_on: "a test set, knowingly" lets it pass, for those who want to see how much that would flatter.
-    role: what the set was given as.
+    role: what the set was given as. A set is a reported one by its samples, or by its name and size: a name alone may
+    be that of two files in two folders.
 
-    >>> check_held_out(Predictions(torch.zeros(1, 2), torch.tensor([0]), dataset="svhn/test"))  # doctest: +ELLIPSIS
+    >>> check_held_out(Predictions(torch.zeros(1, 2), torch.tensor([0]), dataset="svhn/test"))
     Traceback (most recent call last):
-    ValueError: svhn/test is no validation set: nothing may be fitted on it, its role is test (...overrides)
+    ValueError: svhn/test is no validation set: nothing may be fitted on it, its role is test
     """
-    check_name("fit_on", fit_on, get_args(FitOn))
-    if fit_on != "validation":
-        return
     reasons = [f"its role is {held_out.role}"] if held_out.role in _REPORTED else []
-    same = [p.dataset or "a set" for p in reported if _same(held_out, p)]
-    reasons += [f"it is {name} that is reported, by name or content" for name in same]
+    for predictions in reported:
+        same_name = held_out.dataset == predictions.dataset != "" and len(held_out) == len(predictions)
+        if same_name or same_samples(held_out, predictions):
+            reasons.append(f"it is {predictions.dataset or 'a set'} that is reported, by name or content")
     if reasons:
-        raise ValueError(
-            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it, {reasons[0]} "
-            '(fit_on or --fit-on "a test set, knowingly" overrides)'
-        )
-
-
-def _same(a: Predictions, b: Predictions) -> bool:
-    """Return True for what is probably one set of samples, by content, or by name and size.
-
-    A name alone may be that of two files in two folders.
-    """
-    return same_samples(a, b) or (a.dataset == b.dataset != "" and len(a) == len(b))
+        name = held_out.dataset or "this"
+        raise ValueError(f"{name} is no {role} set: nothing may be fitted on it, {reasons[0]}")
 
 
 def same_samples(a: Predictions, b: Predictions) -> bool:

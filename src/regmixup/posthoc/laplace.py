@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc.base import FitOn, Posthoc, check_held_out, probabilities, required, validation_ece
-from regmixup.posthoc.predictive import MonteCarlo, Noise, shrunk
+from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required, validation_ece
+from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
 from regmixup.types import Predictions
 
 _CHUNK = 2**22
@@ -70,55 +70,67 @@ class LastLayerLaplace(Posthoc):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("prior_variance", "n_eff"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), above=0)
         if not self.grid:
             raise ValueError("grid must hold at least one prior variance, got none")
-        for prior_variance in self.grid:
-            check_number("grid", prior_variance, above=0)
+        for prior_variance in (*self.grid, self.prior_variance):
+            if prior_variance is not None:
+                check_number("prior_variance", prior_variance, above=0)
+        if self.n_eff is not None:
+            check_number("n_eff", self.n_eff, above=0)
         check_count("batch_size", self.batch_size)
         check_count("samples", self.samples)
-        check_number("factor", self.factor, least=0)
-        check_count("seed", self.seed, least=0)
 
     @property
     def needs_validation(self) -> bool:
         return self.prior_variance is None
 
-    def fit(
-        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
-    ) -> FittedLaplace:
+    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedLaplace:
         """Decompose the curvature of the train set, and search for sigma_0 if none is given."""
         if train is None:
             raise ValueError("LastLayerLaplace needs train predictions, got None")
-        if self.needs_validation:
-            if validation is None:
-                raise ValueError("LastLayerLaplace needs validation predictions to choose prior_variance, got None")
-            check_held_out(validation, fit_on=fit_on)
         features = required(train, "features", "LastLayerLaplace")
         required(train, "head_weight", "LastLayerLaplace")
-        factors = kronecker_factors(
-            features,
-            train.logits,
-            fisher=self.fisher,
-            average=self.average,
-            batch_size=self.batch_size,
-            generator=torch.Generator().manual_seed(self.seed),
-        )
+        factors = self.factors(features, train.logits)
         a, g = torch.linalg.eigh(factors.features), torch.linalg.eigh(factors.logits)
         posterior = _Posterior(
-            feature_values=a.eigenvalues,
+            # Rounding can leave eigenvalues of a singular matrix a little below zero.
+            feature_values=a.eigenvalues.clamp(min=0),
             feature_basis=a.eigenvectors,
-            class_values=g.eigenvalues,
+            class_values=g.eigenvalues.clamp(min=0),
             class_basis=_directed(g.eigenvectors),
             count=float(len(train)) if self.n_eff is None else self.n_eff,
             bias=train.head_bias is not None,
         )
         if self.prior_variance is not None:
             return FittedLaplace(self, posterior, self.prior_variance)
-        assert validation is not None
+        if validation is None:
+            raise ValueError("LastLayerLaplace needs validation predictions to choose prior_variance, got None")
+        check_held_out(validation)
         return self._tuned(posterior, validation)
+
+    def factors(self, features: Tensor, logits: Tensor) -> KroneckerFactors:
+        """Return A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
+
+        fisher: "exact" averages diag(p) - p p^T; "sampled" averages (p - e_y)(p - e_y)^T with one y ~ p a sample.
+        average: "exact" is the mean over all samples; "running" is F <- rho_k F + (1 - rho_k) F_k over the batches'
+        means F_k, k = 0, 1, ..., with rho_k = min(1 - 1 / (k + 1), 0.95), as the published code has it.
+        """
+        generator = torch.Generator().manual_seed(self.seed)
+        uniform = torch.rand(len(logits), dtype=torch.float64, generator=generator)
+        mean_features = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64)
+        mean_logits = torch.zeros(logits.shape[1], logits.shape[1], dtype=torch.float64)
+        for k, start in enumerate(range(0, len(logits), self.batch_size)):
+            part = slice(start, start + self.batch_size)
+            phi, probs = features[part].double(), logits[part].double().softmax(dim=1)
+            if self.fisher == "exact":
+                curvature = probs.mean(dim=0).diag() - probs.T @ probs / len(probs)
+            else:
+                residual = probs - _sampled(probs, uniform[part])
+                curvature = residual.T @ residual / len(probs)
+            share = len(phi) / (start + len(phi)) if self.average == "exact" else max(1 / (k + 1), 0.05)
+            mean_features.lerp_(phi.T @ phi / len(phi), share)
+            mean_logits.lerp_(curvature, share)
+        return KroneckerFactors(mean_features, mean_logits)
 
     def _tuned(self, posterior: _Posterior, validation: Predictions) -> FittedLaplace:
         """Return the member of the grid with the smallest validation ECE, the first of equals."""
@@ -131,6 +143,20 @@ class LastLayerLaplace(Posthoc):
                 stacklevel=3,
             )
         return FittedLaplace(self, posterior, self.grid[best], errors[best])
+
+
+class KroneckerFactors(NamedTuple):
+    """Means over the train set, float64: A (D, D) of phi phi^T, and G (K, K) of the cross-entropy's curvature."""
+
+    features: Tensor
+    logits: Tensor
+
+
+def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:
+    """Return one-hot classes drawn from each row, one uniform number each: (N, K)."""
+    cumulated = probs.cumsum(dim=1)
+    drawn = (cumulated < uniform[:, None] * cumulated[:, -1:]).sum(dim=1)
+    return torch.zeros_like(probs).scatter_(1, drawn[:, None], 1.0)
 
 
 def _directed(vectors: Tensor) -> Tensor:
@@ -168,8 +194,7 @@ class FittedLaplace:
         p, tau, device = self.posterior, 1 / self.prior_variance, features.device
         if features.ndim != 2 or features.shape[1] != len(p.feature_values):
             raise ValueError(f"features must be (N, {len(p.feature_values)}), got {tuple(features.shape)}")
-        # Rounding can leave eigenvalues of a singular matrix a little below zero.
-        a, g = p.feature_values.to(device).clamp(min=0)[:, None], p.class_values.to(device).clamp(min=0)
+        a, g = p.feature_values.to(device)[:, None], p.class_values.to(device)
         if self.laplace.prior == "exact":
             weight = 1 / (p.count * a * g + tau)
         else:
@@ -184,61 +209,17 @@ class FittedLaplace:
         """Return the variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
         return self.spectrum(features) @ self.posterior.class_basis.to(features.device).square().T
 
-    def covariance(self, features: Tensor) -> Tensor:
-        """Return Sigma(x), float64 (N, K, K), for looking at a few inputs; nothing here needs it."""
-        basis = self.posterior.class_basis.to(features.device)
-        return (basis * self.spectrum(features)[:, None]) @ basis.T
-
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         features = required(predictions, "features", "LastLayerLaplace")
         if self.laplace.predictive == "mean_field":
             return shrunk(predictions, self.variance(features), self.laplace.factor, temperature)
-        p, sampling = self.posterior, MonteCarlo(samples=self.laplace.samples, seed=self.laplace.seed)
-        return sampling.draw(predictions, self.spectrum(features), temperature, p.class_basis, p.noise)
-
-
-@dataclass(frozen=True, eq=False)
-class KroneckerFactors:
-    """Means over the train set, float64: A (D, D) of phi phi^T, and G (K, K) of the cross-entropy's curvature."""
-
-    features: Tensor
-    logits: Tensor
-
-
-def kronecker_factors(
-    features: Tensor,
-    logits: Tensor,
-    *,
-    fisher: Literal["exact", "sampled"] = "exact",
-    average: Literal["exact", "running"] = "exact",
-    batch_size: int = 128,
-    generator: torch.Generator | None = None,
-) -> KroneckerFactors:
-    """Return A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
-
-    fisher: "exact" averages diag(p) - p p^T; "sampled" averages (p - e_y)(p - e_y)^T with one y ~ p for each sample.
-    average: "exact" is the mean over all samples; "running" is F <- rho_k F + (1 - rho_k) F_k over the batches' means
-    F_k, k = 0, 1, ..., with rho_k = min(1 - 1 / (k + 1), 0.95), as the published code has it.
-    """
-    uniform = torch.rand(len(logits), dtype=torch.float64, generator=generator) if fisher == "sampled" else None
-    mean_features = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64)
-    mean_logits = torch.zeros(logits.shape[1], logits.shape[1], dtype=torch.float64)
-    for k, start in enumerate(range(0, len(logits), batch_size)):
-        part = slice(start, start + batch_size)
-        phi, probs = features[part].double(), logits[part].double().softmax(dim=1)
-        if uniform is None:
-            curvature = probs.mean(dim=0).diag() - probs.T @ probs / len(probs)
-        else:
-            residual = probs - _sampled(probs, uniform[part])
-            curvature = residual.T @ residual / len(probs)
-        share = len(phi) / (start + len(phi)) if average == "exact" else max(1 / (k + 1), 0.05)
-        mean_features.lerp_(phi.T @ phi / len(phi), share)
-        mean_logits.lerp_(curvature, share)
-    return KroneckerFactors(mean_features, mean_logits)
-
-
-def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:
-    """Return one-hot classes drawn from each row, one uniform number each: (N, K)."""
-    cumulated = probs.cumsum(dim=1)
-    drawn = (cumulated < uniform[:, None] * cumulated[:, -1:]).sum(dim=1)
-    return torch.zeros_like(probs).scatter_(1, drawn[:, None], 1.0)
+        probs = monte_carlo(
+            predictions.logits,
+            self.spectrum(features),
+            samples=self.laplace.samples,
+            seed=self.laplace.seed,
+            temperature=temperature,
+            basis=self.posterior.class_basis,
+            noise=self.posterior.noise,
+        )
+        return replace(predictions, probs=probs, logit_variance=None, member_logits=None)

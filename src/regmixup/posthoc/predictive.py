@@ -9,7 +9,6 @@ models of a deep ensemble it is the mean over them: `ensemble`.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.names import check_name
-from regmixup.posthoc.base import FitOn, Posthoc, as_given, probabilities, required
+from regmixup.posthoc.base import Posthoc, as_given, probabilities, required
 from regmixup.types import LOG_OF_PROBS, Predictions
 
 Average = Literal["logits", "probs"]
@@ -39,12 +38,6 @@ def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) ->
     >>> mean_field(torch.tensor([[2.0, -2.0]]), torch.tensor([[3.0]]), factor=1.0)
     tensor([[ 1., -1.]])
     """
-    _check_variance(logits, variance)
-    return shrink(logits, variance, factor)
-
-
-def shrink(logits: Tensor, variance: Tensor, factor: float) -> Tensor:
-    """Return the formula of `mean_field` alone: it reads no value, so a graph can hold it."""
     return logits / (1 + factor * variance).sqrt()
 
 
@@ -76,7 +69,7 @@ def _draw(generator: torch.Generator, shape: tuple[int, ...], like: Tensor) -> T
 
     In that order a softmax over the classes works on whole vectors of samples.
     """
-    noise = torch.randn(*shape, dtype=like.dtype, generator=generator, device=generator.device)
+    noise = torch.randn(*shape, dtype=like.dtype, generator=generator)
     return noise.to(like.device).transpose(1, 2).contiguous()
 
 
@@ -85,8 +78,8 @@ def monte_carlo(
     variance: Tensor,
     *,
     samples: int,
+    seed: int = 0,
     temperature: float = 1.0,
-    generator: torch.Generator | None = None,
     basis: Tensor | None = None,
     noise: Noise | None = None,
 ) -> Tensor:
@@ -95,18 +88,15 @@ def monte_carlo(
     variance: (N, K), or (N, 1) if shared by the classes, which are independent all the same.
     basis: (K, K) orthogonal Q; the noise then has covariance Q diag(variance) Q^T.
     noise: what is kept of earlier calls, so that it need not be drawn again.
-    The same generator state gives the same noise for every temperature, and a row's noise does not depend on the rows
-    after it. Samples have the precision of the logits, at least float32; their mean is taken in float64.
+    The same seed gives the same noise for every temperature, and a row's noise does not depend on the rows after it.
+    Samples have the precision of the logits, at least float32; their mean is taken in float64.
 
     >>> monte_carlo(torch.zeros(1, 4), torch.zeros(1, 1), samples=3)
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]], dtype=torch.float64)
     """
-    _check_variance(logits, variance)
-    check_count("samples", samples)
     check_number("temperature", temperature, above=0)
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    generator = generator if generator is not None else torch.default_generator
-    draw = noise.draw if noise is not None else _draw
+    generator, draw = torch.Generator().manual_seed(seed), noise.draw if noise is not None else _draw
     classes = logits.shape[1]
     rows = max(1, _CHUNK // (_GROUP * samples * classes)) * _GROUP
     probs = []
@@ -122,34 +112,11 @@ def monte_carlo(
     return torch.cat(probs)
 
 
-def _check_variance(logits: Tensor, variance: Tensor) -> None:
-    if variance.shape not in (logits.shape, (len(logits), 1)):
-        raise ValueError(
-            f"variance must have the shape of the logits, {tuple(logits.shape)}, or one column, "
-            f"got {tuple(variance.shape)}"
-        )
-    if not bool((variance >= 0).all()):
-        raise ValueError(f"variance must be >= 0 everywhere, got {float(variance.min())}")
-
-
 @dataclass(frozen=True, kw_only=True)
-class _OfVariance(Posthoc):
-    """A map with nothing to fit: it reads the variance that a Gaussian-process head stored with its logits."""
+class MeanField(Posthoc):
+    """Logits shrunk by the variance that a Gaussian-process head stored: logits / sqrt(1 + factor * variance)."""
 
     head: ClassVar[str] = "gp"
-
-    def fit(
-        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
-    ) -> Self:
-        return self
-
-    @abstractmethod
-    def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanField(_OfVariance):
-    """Logits shrunk by their variance: logits / sqrt(1 + factor * variance)."""
 
     factor: float = math.pi / 8
 
@@ -157,16 +124,22 @@ class MeanField(_OfVariance):
         super().__post_init__()
         check_number("factor", self.factor, least=0)
 
+    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> Self:
+        """Return itself: there is nothing to fit."""
+        return self
+
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         return shrunk(predictions, required(predictions, "logit_variance", "MeanField"), self.factor, temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MonteCarlo(_OfVariance):
-    """The mean softmax of `samples` draws of the logits, independent per class (SNGP).
+class MonteCarlo(Posthoc):
+    """The mean softmax of `samples` draws of the logits of a Gaussian-process head, independent per class (SNGP).
 
     Every call starts from `seed`, so equal predictions give equal probabilities, and temperatures share their noise.
     """
+
+    head: ClassVar[str] = "gp"
 
     samples: int = 10
     seed: int = 0
@@ -174,38 +147,22 @@ class MonteCarlo(_OfVariance):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("samples", self.samples)
-        check_count("seed", self.seed, least=0)
+
+    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> Self:
+        """Return itself: there is nothing to fit."""
+        return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
-        return self.draw(predictions, required(predictions, "logit_variance", "MonteCarlo"), temperature)
-
-    def draw(
-        self,
-        predictions: Predictions,
-        variance: Tensor,
-        temperature: float,
-        basis: Tensor | None = None,
-        noise: Noise | None = None,
-    ) -> Predictions:
-        """Return the predictions with the probabilities of `monte_carlo`."""
-        probs = monte_carlo(
-            predictions.logits,
-            variance,
-            samples=self.samples,
-            temperature=temperature,
-            generator=torch.Generator().manual_seed(self.seed),
-            basis=basis,
-            noise=noise,
-        )
+        logits, variance = predictions.logits, required(predictions, "logit_variance", "MonteCarlo")
+        probs = monte_carlo(logits, variance, samples=self.samples, seed=self.seed, temperature=temperature)
         return replace(predictions, probs=probs, logit_variance=None, member_logits=None)
 
 
 def shrunk(predictions: Predictions, variance: Tensor, factor: float, temperature: float) -> Predictions:
     """Return the predictions with the logits of `mean_field`."""
     logits = mean_field(predictions.logits, variance, factor)
-    return as_given(
-        replace(predictions, logits=logits, probs=None, logit_variance=None, member_logits=None), temperature
-    )
+    shrunken = replace(predictions, logits=logits, probs=None, logit_variance=None, member_logits=None)
+    return as_given(shrunken, temperature)
 
 
 def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> Predictions:
@@ -228,12 +185,14 @@ def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> 
         same = member.logits.shape == first.logits.shape and torch.equal(member.labels, first.labels)
         if not same or member.dataset != first.dataset:
             raise ValueError(
-                "members must predict the same dataset with the same labels and classes, got "
-                f"{first.dataset!r} {tuple(first.logits.shape)} and, in position {position}, "
-                f"{member.dataset!r} {tuple(member.logits.shape)}" + ("" if same else " with other labels or classes")
+                f"members must predict the same dataset with the same labels and classes, got {first!r} and, in "
+                f"position {position}, {member!r}"
             )
     stacked = torch.stack([member.logits for member in members])
     mixes_probs = average == "probs" or any(member.probs is not None for member in members)
+    info = {key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)}
+    if any(member.from_probs for member in members):
+        info["logits"] = LOG_OF_PROBS
     return Predictions(
         stacked.mean(dim=0, dtype=torch.float64).to(stacked.dtype),
         first.labels,
@@ -241,6 +200,5 @@ def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> 
         member_logits=stacked,
         dataset=first.dataset,
         role=first.role,
-        info={key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)}
-        | ({"logits": LOG_OF_PROBS} if any(member.from_probs for member in members) else {}),
+        info=info,
     )
