@@ -204,13 +204,12 @@ def test_a_damaged_archive_is_shown_as_damaged_and_refused(here, capsys):
     said = f"{path} has changed since it was archived: take the folder"
     assert main([*study, "--status"]) == 0
     shown = capsys.readouterr().out
-    assert "3 done, 1 damaged of 4 runs" in shown
+    assert re.search(r"^runs    .*3 done", shown, flags=re.MULTILINE)
     assert "".join(said.split()) in "".join(shown.split())
     assert main([*study, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert re.search(rf"^damaged \w+ seed \d +{re.escape(said)}", shown, flags=re.MULTILINE)
     assert "to do" not in shown
-    assert "3 done" in shown
     assert main(study) == 1
     assert "1 of 4 runs failed" in capsys.readouterr().err
     assert len({row.run for row in read_rows(here / "runs" / "study-mini" / "rows.csv")}) == 3

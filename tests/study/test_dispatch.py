@@ -6,10 +6,9 @@ import pytest
 
 from regmixup.run_folder import write_history
 from regmixup.study import dispatch as module
-from regmixup.study.attempt import Job, TaskOutcome, attempt
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 

@@ -20,13 +20,12 @@ from regmixup.run_folder import figures_path
 from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.archive import archive_places
-from regmixup.study.attempt import Job, attempt
 from regmixup.study.cost import estimate
 from regmixup.study.evaluate_run import are_current, mark_current, stored_rows
 from regmixup.study.figures import PAIRS, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.tasks import Task, find_tasks
+from regmixup.study.tasks import Job, Task, attempt, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.data.official import write_cifar

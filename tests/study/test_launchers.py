@@ -16,9 +16,9 @@ import torch
 import regmixup
 from regmixup.cli import main
 from regmixup.study import dispatch, launchers
-from regmixup.study.attempt import Job
 from regmixup.study.launchers import RETRIES, InTurn, Processes, RayTasks, all_devices
 from regmixup.study.runner import FailedRunsError, run_study
+from regmixup.study.tasks import Job
 from regmixup.training.run import Run
 from tests.holding import held_by_another_process
 from tests.study.killing import KillOne

@@ -105,7 +105,7 @@ def test_a_study_shares_runs_with_every_study_that_it_reuses():
 def test_the_fast_recipe_is_chosen_on_validation_images_and_confirmed_with_other_seeds(tmp_path):
     search, confirm = load_study("fast-search"), load_study("fast-confirm")
     plan = planned_runs("fast-search")
-    assert {p.evaluate.reported()[0] for p in plan} == {"cifar10/val-10"}
+    assert {name for p in plan for name in p.evaluate.datasets()} == {"cifar10/val-10"}
     assert not set(search.seeds) & set(confirm.seeds)
     grids = [{p.label.partition("(")[2] for p in plan if p.method == method} for method in ("regmixup", "dnn")]
     assert grids[0] == grids[1]
@@ -229,7 +229,7 @@ def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsy
     runs = len(planned_runs(name))
     assert all(line.startswith("to do") for line in lines[first : first + runs])
     assert lines[first + runs : first + runs + 2] == [
-        f"{runs} to do of {runs} runs",
+        f"runs    {runs} to do",
         f"left   {read_header(studies()[name]).cost}",
     ]
     assert any("missing" in line for line in lines) == (name != "digits")

@@ -16,14 +16,13 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.names import printable
 from regmixup.study.archive import archive_places
-from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
 from regmixup.study.dispatch import Launcher
 from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import RunStatus, run_status, status_lines
+from regmixup.study.status import RunStatus, explain_missing, missing_data, run_status, status_lines
 from regmixup.study.tasks import find_tasks
 from regmixup.training.engine import Engine
 

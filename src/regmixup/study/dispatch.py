@@ -12,9 +12,8 @@ import torch
 
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_owned
-from regmixup.study.attempt import Job, TaskOutcome
 from regmixup.study.cost import Budget
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Job, Task, TaskOutcome
 from regmixup.training.reporting import EpochRecord
 
 POLL_SECONDS = 0.5

@@ -23,9 +23,8 @@ import torch
 
 from regmixup.config import check_number
 from regmixup.run_folder import write_failure
-from regmixup.study.attempt import Job, TaskOutcome, attempt
 from regmixup.study.dispatch import Progress
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
 from regmixup.training.stopping import Interrupted
 

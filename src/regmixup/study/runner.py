@@ -21,14 +21,13 @@ from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import NOTE, archive_places, check_trainable
-from regmixup.study.attempt import Job, TaskOutcome
-from regmixup.study.check import check_data
 from regmixup.study.cost import Budget
 from regmixup.study.dispatch import Launcher, Progress, dispatch
 from regmixup.study.launchers import InTurn, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.tasks import Task, find_tasks
+from regmixup.study.status import check_data
+from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.types import Row
@@ -66,7 +65,8 @@ def run_study(
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
     launcher: where runs are executed; default, one after the other on `device`. The rows are the same.
-    A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that run the same study
+    A run that fails does not stop the others; at the end a FailedRunsError names it. A study that is stopped has no
+    table of what is done; `collect`, which `regmixup report` calls, makes it. Processes that run the same study
     at the same time share its runs: a run that another process holds is skipped, and waited for at the end, but not
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
@@ -91,13 +91,8 @@ def run_study(
     folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
     undone = {task.index for task in tasks if not task.done}
-    outcomes: dict[int, TaskOutcome] = {}
     with launcher.open(job, progress) as pool, _stopped_by_sigterm():
-        for outcome in dispatch(tasks, pool, progress, budget):
-            outcomes[outcome.task.index] = outcome
-            if outcome.task.index in undone:  # after the others a table would take longer than reading their rows
-                with suppress(InUseError):
-                    _collect(study, folder, _measured(tasks, outcomes))
+        outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, pool, progress, budget)}
     while True:
         with suppress(InUseError):
             _collect(study, folder, _measured(tasks, outcomes))
