@@ -41,14 +41,6 @@ def test_a_name_instead_of_a_study_is_refused(tmp_path):
         run_study("digits", tmp_path)
 
 
-def test_each_run_folder_holds_its_own_rows_and_predictions(finished_study):
-    _, runs, folder = finished_study
-    for entry in read_table(folder / "study.json")["runs"]:
-        own = runs / entry["folder"]
-        assert {row.method for row in read_rows(own / f"rows-{entry['stem']}.csv")} == {entry["method"]}
-        assert (own / "predictions" / "digits-c__contrast__5.safetensors").is_file()
-
-
 def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_rows(finished_study):
     study, runs, folder = finished_study
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")}

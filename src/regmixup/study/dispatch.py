@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +42,9 @@ class Pool(Protocol):
     def wait(self, seconds: float) -> list[TaskOutcome]:
         """Wait at most so many seconds; return what has ended."""
 
+    def close(self) -> None:
+        """Stop what still runs."""
+
 
 class Launcher(Protocol):
     """Where runs are executed. device: its kind decides their precision and so their folders."""
@@ -50,8 +52,8 @@ class Launcher(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def open(self, job: Job, progress: Progress | None) -> AbstractContextManager[Pool]:
-        """Open a pool to submit to; leaving it stops what still runs."""
+    def open(self, job: Job, progress: Progress | None) -> Pool:
+        """Open a pool to submit to."""
 
 
 def dispatch(

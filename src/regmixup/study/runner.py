@@ -8,13 +8,14 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from regmixup import run_folder
+from regmixup.config import encode
 from regmixup.evaluation.evaluate import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.names import shortened
@@ -91,7 +92,7 @@ def run_study(
     folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
     undone = {task.index for task in tasks if not task.done}
-    with launcher.open(job, progress) as pool, _stopped_by_sigterm():
+    with closing(launcher.open(job, progress)) as pool, _stopped_by_sigterm():
         outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, pool, progress, budget)}
     while True:
         with suppress(InUseError):
@@ -116,8 +117,6 @@ def _check_request(study: object, job: Job, launcher: Launcher, minutes: float |
         )
     if lacking := missing_choices(study, job.runs):
         raise ValueError(f"study {study.name} must run with {lacking}, got no choices")
-    if job.archive is not None and job.archive.resolve() == job.runs.resolve():
-        raise ValueError(f"archive must be another folder than that of the runs, got {job.archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
 
@@ -177,7 +176,10 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
         rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
         write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
-        write_json(folder / "study.json", {**study.record, "runs": entries, "rows_digest": digest(folder / "rows.csv")})
+        # At smoke scale the sets are not those of the study file.
+        sets = {planned.recipe: {"evaluate": encode(planned.evaluate)} for planned in study.runs()}
+        record = {**encode(study), "recipes": sets, "runs": entries, "rows_digest": digest(folder / "rows.csv")}
+        write_json(folder / "study.json", record)
         write_selected(study, folder)
 
 

@@ -18,12 +18,12 @@ from regmixup.study.cost import estimate
 from regmixup.study.planned_run import PlannedRun
 from regmixup.study.tasks import Task
 
-State = Literal["done", "running", "to do", "failed", "damaged"]
+State = Literal["done", "running", "to do", "failed"]
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The state of a task. note: the error of one that failed or is damaged, else where it lies."""
+    """The state of a task. note: the error of one that failed, else where it lies."""
 
     task: Task
     state: State
@@ -31,7 +31,7 @@ class RunStatus:
 
     def __str__(self) -> str:
         """Return its epochs, loss and time left, as far as it has any."""
-        if self.state in ("done", "damaged"):
+        if self.state == "done":
             return ""
         history, minutes = self.task.history(), estimate([self.task]).minutes
         epochs = f"epoch {len(history)}/{self.task.epochs()}"
@@ -40,16 +40,7 @@ class RunStatus:
 
 
 def run_status(task: Task) -> RunStatus:
-    """Return the state of a task: done, running while a live process holds the folder, failed, or to do.
-
-    damaged: a file of an archive that the study would read is missing, has changed, or cannot be read.
-    """
-    try:
-        for archive in (task.archive, task.chosen):
-            if archive is not None:
-                run_folder.check_archive(archive)
-    except (OSError, ValueError) as error:
-        return RunStatus(task, "damaged", str(error))
+    """Return the state of a task: done, running while a live process holds the folder, failed, or to do."""
     if task.done:
         return RunStatus(task, "done", str(task.source))
     if is_held(task.run.folder):
