@@ -24,7 +24,7 @@ from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
 from regmixup.report.writers import markdown_table  # noqa: E402
 from regmixup.study.cost import estimate, step_times  # noqa: E402
-from regmixup.study.plan import load_study, read_header, studies  # noqa: E402
+from regmixup.study.plan import load_study, studies  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}
@@ -197,9 +197,10 @@ def studies_page() -> str:
     """Return docs/studies.md with its two tables replaced."""
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
     lines = []
-    for name, path in studies().items():
-        header, runs = read_header(path), sum(1 for _ in load_study(name).runs())
-        lines.append(f"| `{name}` | {header.title} | {runs} | {header.cost} | {', '.join(header.paper) or '–'} |\n")
+    for name in studies():
+        study = load_study(name)
+        runs = sum(1 for _ in study.runs())
+        lines.append(f"| `{name}` | {study.title} | {runs} | {study.cost} | {', '.join(study.paper) or '–'} |\n")
     times = [
         f"| {section} | {network} | {', '.join(f'{method} {ms:g}' for method, ms in measured.items())} |\n"
         for section, networks in step_times().items()

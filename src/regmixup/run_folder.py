@@ -11,7 +11,7 @@
     events.out.tfevents.*            curves, where asked for: training.reporting.TensorBoardLogger
     predictions/*.safetensors        one file per dataset: predictions.predict.store
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
-    rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run.cached_rows
+    rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run
     figures-STEM.json                the data of its figures: study.figures
     outcomes-STEM.npz                right or wrong, and scores, of every image: study.archive.write_outcomes
     failure.txt                      the traceback of a failed attempt: write_failure, called by study.tasks

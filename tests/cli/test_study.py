@@ -56,7 +56,7 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     words = ("study", file, "--runs", tmp_path / "runs", "--device", "cpu")
     assert run(*words, "--dry-run") == 0
     text = capsys.readouterr().out
-    assert text.count("to do") == 2
+    assert text.count("\nto do ") == 2
     assert not (tmp_path / "runs").exists()
     assert run(*words) == 0
     text = capsys.readouterr().out
@@ -65,7 +65,7 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
     assert run(*words, "--dry-run") == 0
     text = capsys.readouterr().out
-    assert text.count("done") == 2
+    assert text.count("\ndone ") == 2
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()

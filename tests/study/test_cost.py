@@ -1,10 +1,8 @@
 """The cost of runs: arithmetic on the step times, the pace of similar runs, and time limits."""
 
 import os
-import re
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +19,6 @@ from regmixup.study.cost import (
     PASSES,
     RESERVE,
     Budget,
-    Estimate,
     estimate,
     evaluation_minutes,
     measured_epoch,
@@ -62,17 +59,6 @@ def test_a_step_time_is_the_measured_one_or_follows_from_measured_ones():
     assert step_milliseconds("timm/resnet18", "dnn") is None
 
 
-def test_documents_and_the_cost_table_have_the_same_step_times():
-    """Compiled: rows `| network | method | ours | ms |`. Eager: rows `| method | ms | relative | ms | relative |`."""
-    text = "".join(path.read_text() for path in sorted((Path(__file__).parents[2] / "docs").glob("*.md")))
-    rows = re.findall(r"\| (\S+) \| (\S+) \| ours \| ([\d.]+) ", text)
-    compiled = {(network, method): float(ms) for network, method, ms in rows}
-    tables = {network: times for network, times in step_times()["compiled"].items() if network != "how"}
-    measured = {(network, method): ms for network, times in tables.items() for method, ms in times.items()}
-    assert len(compiled.keys() & measured.keys()) == 4
-    assert all(compiled[place] == measured[place] for place in compiled.keys() & measured.keys())
-
-
 def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
     for table in step_times().values():
         for name, times in table.items():
@@ -94,12 +80,6 @@ def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(
     plan = list(load_study(str(write_mini(tmp_path, text))).runs())
     # Each of two recipes: 10 members of two ensembles, two of which are plain runs; companions: 5 members, one plain.
     assert estimate(plan).networks == 2 * (10 + 5)
-
-
-def test_an_estimate_is_rounded_and_says_on_what():
-    assert str(Estimate(1, 0.2, "2 CPU cores")) == "1 network to train, about 1 minute on 2 CPU cores"
-    days = "3 networks to train, about 20,000 GPU minutes (14 days) on one H200"
-    assert str(Estimate(3, 20_000.0, "one H200")) == days
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import pytest
 from regmixup.run_folder import write_history
 from regmixup.storage import owning
 from regmixup.study import dispatch as module
-from regmixup.study.attempt import Job, TaskOutcome, attempt
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -176,27 +175,11 @@ def test_a_display_is_told_what_the_run_folders_say(tmp_path):
             return super().wait(seconds)
 
     list(dispatch([started, queued], Slow(), Display()))
+    dispatched = TaskOutcome(task=queued, error="ValueError: no")
+    module._show_end(Display(), dispatched)
     assert told[:2] == [("dnn 0", started.run.config.epochs), ("dnn 0", 0.25)]
-    assert [line for line in told if line[0] == "dnn 1"] == [("dnn 1", "finished, without a history")]
-
-
-@pytest.mark.parametrize("end", ["rows", "archived", "error"])
-def test_a_finished_run_is_described_by_its_last_epoch_and_a_failed_one_by_its_error(tmp_path, end):
-    (task,) = plan(tmp_path, "dnn 0")
-    if end == "archived":
-        task = replace(task, archive=tmp_path / "results" / task.run.folder.name)
-    task.source.mkdir(parents=True)
-    write_history(task.source, [{"epoch": 1, "loss": 0.25}])
-    notes = []
-
-    class Display:
-        def end(self, label, note):
-            notes.append((label, note))
-
-    class Ending(Recorder):
-        def wait(self, seconds):
-            ended = {"error": "ValueError: no"} if end == "error" else {"rows": []}
-            return [TaskOutcome(task=task, **ended)]
-
-    list(dispatch([task], Ending(), Display()))
-    assert notes == [("dnn 0", "failed: ValueError: no" if end == "error" else "loss 0.250")]
+    assert told[2:] == [
+        ("dnn 0", "loss 0.250"),
+        ("dnn 1", "finished, without a history"),
+        ("dnn 1", "failed: ValueError: no"),
+    ]

@@ -20,13 +20,12 @@ from regmixup.run_folder import figures_path
 from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.archive import archive_places
-from regmixup.study.attempt import Job, attempt
 from regmixup.study.cost import estimate
 from regmixup.study.evaluate_run import are_current, mark_current, stored_rows
 from regmixup.study.figures import PAIRS, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.tasks import Task, find_tasks
+from regmixup.study.tasks import Job, Task, attempt, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
@@ -37,20 +36,15 @@ from tests.study.mini import FEW_SETS, write_mini
 pytestmark = pytest.mark.filterwarnings("ignore:the best")
 
 CPU = torch.device("cpu")
-STUDY = """
+PLAIN = """
 title = "Companions"
 recipe = "cifar10-wrn28-10"
-methods = ["dnn", "kfac-llla"]
+methods = ["dnn"]
 seeds = [1, 0]
 
 [train]
 network = "small"
 epochs = 1
-
-[grid.kfac-llla]
-posthoc.name = "laplace"  # with its defaults instead of the paper's: then there is a prior variance to choose
-posthoc.samples = 20
-posthoc.grid = [[0.1, 10.0]]
 
 [evaluate]
 validation = "cifar10/val-10"
@@ -58,6 +52,14 @@ calibration = "companion"
 test = "cifar10/test"
 resamples = 10
 """
+LAPLACE = """
+[grid.kfac-llla]
+posthoc.name = "laplace"  # with its defaults instead of the paper's: then there is a prior variance to choose
+posthoc.samples = 20
+posthoc.grid = [[0.1, 10.0]]
+"""
+STUDY = PLAIN.replace('["dnn"]', '["dnn", "kfac-llla"]') + LAPLACE
+REFRESHED = PLAIN.replace("seeds = [1, 0]", "seeds = [0]\nrefresh_batch_norm = true") + "feature_scores = true\n"
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +69,6 @@ def companions(tmp_path_factory):
     study = load_study(str(write_mini(root, STUDY)))
     folder = run_study(study, root / "runs", root=root, device="cpu")
     return root, list(study.runs()), read_rows(folder / "rows.csv")
-
-
-REFRESHED = """
-title = "Refreshed"
-recipe = "cifar10-wrn28-10"
-methods = ["dnn"]
-seeds = [0]
-refresh_batch_norm = true
-
-[train]
-network = "small"
-epochs = 1
-
-[evaluate]
-validation = "cifar10/val-10"
-calibration = "companion"
-test = "cifar10/test"
-feature_scores = true
-resamples = 10
-"""
 
 
 def test_refreshed_batch_norm_gives_further_rows_of_the_same_run(tmp_path):

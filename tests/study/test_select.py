@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import asdict
-from functools import reduce
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from regmixup.storage import read_rows, write_rows
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import Choice, select, take_selected, write_selected
-from regmixup.training.config import configure, resolve
+from regmixup.training.config import resolve
 from regmixup.types import Row
 from tests.study.mini import MINI, write_mini
 
@@ -143,43 +142,6 @@ def test_what_was_selected_is_recorded(selected):
     assert record["regmixup"]["score"] == pytest.approx(scores[best])
 
 
-def test_vicinals_takes_what_cv_vicinals_selected(tmp_path, capsys):
-    """For each method and recipe the point that was chosen there, all of its fields; what was not chosen stays."""
-    choices = load_study("cv-vicinals")
-    rows = []
-    for planned in choices.runs():
-        best = planned.recipe == "cifar10-resnet50" and planned.config.objective != configured(planned)
-        place = {"network": planned.config.network, "train_set": planned.config.train_set, "dataset": "cifar10/val-10"}
-        if planned.recipe == "cifar10-resnet50":
-            rows.append(Row(method=planned.label, seed=0, metric="accuracy", value=float(best), **place))
-    found = {choice.method: choice for choice in select(choices, rows)}
-    path = tmp_path / "selected.json"
-    path.write_text(json.dumps([asdict(choice) for choice in found.values()]))
-    taken = take_selected(load_study("vicinals"), path)
-    assert taken.name == "vicinals-selected"
-    for planned in taken.runs():
-        if planned.recipe == "cifar10-resnet50" and planned.method != "regmixup":
-            fields = found[planned.method].fields
-            assert {name: attribute(planned.config, name) for name in fields} == fields
-            assert planned.config.objective != configured(planned)
-            assert f"{planned.method} of cifar10-resnet50: objective." in taken.about
-        else:
-            assert planned.config.objective == configured(planned)
-    words = ["--selected", str(path), "--dry-run", "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]
-    assert main(["study", "vicinals", *words]) == 0
-    names = {resolve(planned.config, torch.device("cpu")).name for planned in taken.runs()}
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in names)
-
-
-def configured(planned):
-    return configure(planned.recipe, planned.method).objective
-
-
-def attribute(owner, name):
-    return reduce(getattr, name.split("."), owner)
-
-
 def test_a_study_that_does_not_select_passes_on_no_value_of_its_grid(tmp_path):
     """Its choices are the T of every line; no line was chosen before another."""
     text = MINI.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 20]\n[train]")
@@ -197,6 +159,24 @@ def choice(recipe, method, fields, **more):
     """An entry of selected.json."""
     origin = {"study": "search", "scale": "full", **more}
     return asdict(Choice(recipe=recipe, method=method, on="", seeds=(0,), fields=fields, **origin))
+
+
+def test_what_another_study_chose_is_taken_for_the_recipes_and_methods_that_both_have(tmp_path, capsys):
+    path, file = tmp_path / "selected.json", str(write_mini(tmp_path))
+    fields = {"objective.alpha": 3, "lr": 0.01}
+    path.write_text(json.dumps([choice("digits", "regmixup", fields), choice("digits", "mixup", {"lr": 1})]))
+    study = load_study(file)
+    taken = take_selected(study, path)
+    assert taken.name == "mini-selected"
+    assert taken.about.endswith(": regmixup of digits: objective.alpha 3, lr 0.01.")
+    for plain, planned in zip(study.runs(), taken.runs(), strict=True):
+        if planned.method == "regmixup":
+            assert (planned.config.objective.alpha, planned.config.lr) == (3, 0.01)
+        else:
+            assert planned == plain
+    assert main(["study", file, "--selected", str(path), "--dry-run", "--runs", str(tmp_path), "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert all(resolve(planned.config, torch.device("cpu")).name in shown for planned in taken.runs())
 
 
 def test_what_does_not_fit_is_not_taken(tmp_path):

@@ -1,4 +1,4 @@
-"""States of runs: read from the run folders, and printed."""
+"""The state of a study: its runs, read from their folders and printed, and the data that it lacks."""
 
 import json
 import shutil
@@ -6,10 +6,16 @@ import shutil
 import pytest
 import torch
 
+from regmixup.data.files import MissingDataError
 from regmixup.study.cost import Budget, estimate, evaluation_minutes
-from regmixup.study.status import run_status, status_lines
+from regmixup.study.plan import load_study
+from regmixup.study.runner import run_study
+from regmixup.study.status import check_data, missing_data, run_status, status_lines
 from regmixup.study.tasks import find_tasks
+from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
+from tests.study.mini import MINI, write_mini
+from tests.study.test_plan import CIFAR
 
 CPU = torch.device("cpu")
 
@@ -47,7 +53,7 @@ def test_done_interrupted_and_waiting_runs(half_done):
     lines = list(status_lines(statuses))
     assert lines[0] == f"done    dnn seed 0       {statuses[0].task.run.folder}"
     assert lines[1].startswith("to do   regmixup seed 0  epoch 2/5, loss 0.500, 0.5 min left  ")
-    assert lines[4] == "1 done, 3 to do of 4 runs"
+    assert lines[4] == "runs    1 done, 3 to do"
 
 
 def test_a_run_is_running_while_a_living_process_holds_its_folder_and_failed_after_an_error(half_done):
@@ -69,3 +75,36 @@ def test_what_lacks_rows_or_weights_is_not_done(half_done, lost):
     path.unlink()
     (status,) = states([plan[0]], runs)
     assert (status.state, status.task.done, Budget(0, CPU).fits(status.task)) == ("to do", False, False)
+
+
+def planned(folder, text):
+    return list(load_study(str(write_mini(folder, text))).runs())
+
+
+def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_path):
+    plan = planned(tmp_path, CIFAR)
+    missing = missing_data(plan, tmp_path)
+    assert {name.partition("/")[0] for name in missing} == {"cifar10", "cifar10-c", "cifar100", "svhn"}
+    assert missing["svhn/test"] == ["test_32x32.mat"]
+    write_cifar(tmp_path, "cifar10")
+    assert not {"cifar10/train", "cifar10/test"} & set(missing_data(plan, tmp_path))
+    with pytest.raises(MissingDataError, match=r"cifar100: cifar-100-python/meta and 2 more") as error:
+        check_data(plan, tmp_path)
+    assert len(str(error.value).splitlines()) < 8  # one line per family, not per set
+
+
+def test_a_study_without_its_data_trains_nothing(tmp_path):
+    study = load_study(str(write_mini(tmp_path, CIFAR)))
+    with pytest.raises(MissingDataError, match="the study needs data that is missing"):
+        run_study(study, tmp_path / "runs", root=tmp_path, device="cpu")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_images_must_be_there(tmp_path):
+    text = MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"')
+    assert list(missing_data(planned(tmp_path, text))) == [f"folder:{tmp_path}/ood"]
+    with pytest.raises(MissingDataError, match=f"folder:{tmp_path}/ood"):
+        check_data(planned(tmp_path, text), tmp_path)
+    (tmp_path / "ood").mkdir()
+    assert missing_data(planned(tmp_path, text)) == {}
+    assert missing_data(planned(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == {}

@@ -4,19 +4,17 @@ import functools
 import json
 import runpy
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from regmixup.cli import main
-from regmixup.config import encode
 from regmixup.methods import METHODS
 from regmixup.paper import TABLES
 from regmixup.recipes import RECIPES
 from regmixup.storage import read_rows
 from regmixup.study.cost import estimate
-from regmixup.study.plan import load_study, read_header, studies
+from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.smoke import STAND_INS
@@ -34,7 +32,7 @@ def planned_runs(name, scale="full"):
 
 @pytest.mark.parametrize("name", studies())
 def test_a_study_says_its_computed_cost_and_what_to_expect(name):
-    header = read_header(studies()[name])
+    header = load_study(name)
     assert header.description
     assert header.cost == str(estimate(planned_runs(name))), "run docs/make_pages.py"
     assert len(header.expected) > 50
@@ -74,26 +72,6 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     assert len(study.seeds) in (1, 3, 5)
 
 
-def test_causes_change_one_choice_at_a_time_and_reuse_what_length_measured():
-    """Same seeds, sets and recipe; the base and plain training are the lines of `length`, to the name of the file."""
-    plan = planned_runs("causes")
-    base = {p.config.seed: p for p in plan if p.label == "regmixup(epochs=50)"}
-    changed = {}
-    for planned in (p for p in plan if p.method == "regmixup" and p not in base.values()):
-        reference = base[planned.config.seed].config
-        assert replace(planned.config, objective=reference.objective) == reference
-        assert planned.evaluate == base[0].evaluate
-        own, usual = encode(planned.config.objective), encode(reference.objective)
-        (field,) = [name for name in own if own[name] != usual[name]]
-        changed.setdefault((field, own[field]), []).append(planned.config.seed)
-    each = {"passes": ["separate"], "scale": ["sum"], "lam": ["sample"], "alpha": [1, 10], "eta": [0.5, 2]}
-    assert changed == {(name, value): [0, 1, 2] for name, values in each.items() for value in values}
-    there = {(p.stem, p.config) for p in planned_runs("length")}
-    shared = [p for p in plan if (p.stem, p.config) in there]
-    assert len(shared) == 6
-    assert {p.method for p in shared} == {"dnn", "regmixup"}
-
-
 def test_a_study_shares_runs_with_every_study_that_it_reuses():
     """The archive of such a run may hold lines of both."""
     trained = {name: {planned.config for planned in planned_runs(name)} for name in studies()}
@@ -105,7 +83,7 @@ def test_a_study_shares_runs_with_every_study_that_it_reuses():
 def test_the_fast_recipe_is_chosen_on_validation_images_and_confirmed_with_other_seeds(tmp_path):
     search, confirm = load_study("fast-search"), load_study("fast-confirm")
     plan = planned_runs("fast-search")
-    assert {p.evaluate.reported()[0] for p in plan} == {"cifar10/val-10"}
+    assert {name for p in plan for name in p.evaluate.datasets()} == {"cifar10/val-10"}
     assert not set(search.seeds) & set(confirm.seeds)
     grids = [{p.label.partition("(")[2] for p in plan if p.method == method} for method in ("regmixup", "dnn")]
     assert grids[0] == grids[1]
@@ -128,7 +106,7 @@ def test_the_fast_recipe_is_chosen_on_validation_images_and_confirmed_with_other
 
 
 def test_every_table_and_figure_of_the_paper_has_a_study():
-    remade = {place for path in studies().values() for place in read_header(path).paper}
+    remade = {place for name in studies() for place in load_study(name).paper}
     assert {f"Table {number.partition(' ')[0]}" for number in TABLES} <= remade
     assert {f"Figure {number}" for number in range(1, 5)} <= remade
 
@@ -161,7 +139,7 @@ def test_the_grids_are_the_papers():
 def test_the_values_that_the_paper_selected_are_among_those_tried(name, part, field):
     plan = planned_runs(name)
     for recipe in {planned.recipe for planned in plan}:
-        tried = {planned.point.named()[field] for planned in plan if planned.recipe == recipe}
+        tried = {planned.point.varied[field] for planned in plan if planned.recipe == recipe}
         selected = configure(recipe, plan[0].method) if part != "posthoc" else METHODS["kfac-llla"].at(recipe)
         chosen = getattr(selected, part)
         assert (chosen.fields[field] if part == "posthoc" else getattr(chosen, field)) in tried
@@ -229,8 +207,8 @@ def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsy
     runs = len(planned_runs(name))
     assert all(line.startswith("to do") for line in lines[first : first + runs])
     assert lines[first + runs : first + runs + 2] == [
-        f"{runs} to do of {runs} runs",
-        f"left   {read_header(studies()[name]).cost}",
+        f"runs    {runs} to do",
+        f"left   {load_study(name).cost}",
     ]
     assert any("missing" in line for line in lines) == (name != "digits")
     needed = [line.partition(" (--selected ")[0] for line in lines if line.startswith("needs ")]

@@ -17,7 +17,7 @@ from regmixup.data.catalogue import FAMILIES
 from regmixup.methods import METHODS
 from regmixup.networks import CONSTRAINTS, HEADS, NETWORKS
 from regmixup.recipes import RECIPES
-from regmixup.study.plan import read_header, studies
+from regmixup.study.plan import load_study, studies
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ListVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(ListVerb, "list", args)
     plugins.load()
-    headers = {name: read_header(path) for name, path in studies().items()}  # which builds no run
+    study_files = {name: load_study(name) for name in studies()}  # which builds no run
     lists = {
         "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
         "recipes": {name: named.description for name, named in RECIPES.items()},
@@ -45,7 +45,7 @@ def main(args: Sequence[str]) -> None:
         "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},
         "heads": {name: head.description for name, head in HEADS.items()},
         "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},
-        "studies": {name: ": ".join(filter(None, (h.title, h.cost))) for name, h in headers.items()},
+        "studies": {name: ": ".join(filter(None, (study.title, study.cost))) for name, study in study_files.items()},
         "objectives": _objectives(),
     }
     for title in lists if verb.what == "all" else [verb.what]:

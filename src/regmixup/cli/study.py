@@ -16,14 +16,13 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.names import printable
 from regmixup.study.archive import archive_places
-from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
 from regmixup.study.dispatch import Launcher
 from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
-from regmixup.study.plan import Scale, Study, load_study, read_header, studies
+from regmixup.study.plan import Scale, Study, load_study
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import RunStatus, run_status, status_lines
+from regmixup.study.status import RunStatus, explain_missing, missing_data, run_status, status_lines
 from regmixup.study.tasks import find_tasks
 from regmixup.training.engine import Engine
 
@@ -143,17 +142,17 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
 def _print_plan(study: Study, statuses: Sequence[RunStatus], verb: StudyVerb) -> None:
     """Print what a study is about and expected to show, its runs, the time left, and what data is missing."""
     # At smoke scale the expected result does not come out.
-    expected = read_header(studies().get(study.source, Path(study.source))).expected if study.scale == "full" else ""
+    expected = study.expected if study.scale == "full" else ""
     for label, text in (("study", study.title), ("expect", expected), ("about", study.about)):
         if text:
             width = Console().width
             print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
     print("\n".join(status_lines(statuses)))
-    readable = [status.task for status in statuses if status.state != "damaged"]
-    print(f"left   {estimate(readable)}")
+    tasks = [status.task for status in statuses]
+    print(f"left   {estimate(tasks)}")
     if choices := missing_choices(study, verb.runs):
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
-    if missing := missing_data([task.planned for task in readable if not task.done], verb.root):
+    if missing := missing_data([task.planned for task in tasks if not task.done], verb.root):
         print(explain_missing(missing))
 
 

@@ -8,9 +8,9 @@ What `regmixup study` and `rm.study.run` do, in order:
 
     plan       read the file, list its planned runs          plan.py, planned_run.py, grid.py, smoke.py
     find       make each a task; `Task.done` says if it is done   tasks.py, archive.py
-    check      data, folders and archives; stop here if not  check.py, runner.py
+    check      data, folders and archives; stop here if not  runner.py, status.py
     dispatch   decide which task starts next, and where      dispatch.py, launchers.py; a time limit: cost.py
-    complete   train, predict, evaluate, draw                attempt.py, evaluate_run.py, figures.py
+    complete   train, predict, evaluate, draw                evaluate_run.py, figures.py, called by tasks.attempt
     archive    keep the results without the weights          archive.py
     collect    write one table of rows and the selection     runner.py, select.py
 

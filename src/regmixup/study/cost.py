@@ -55,12 +55,6 @@ def step_times() -> dict[str, Any]:
     return tomllib.loads((resources.files("regmixup.study") / "step_times.toml").read_text(encoding="utf-8"))
 
 
-def _times_of(network: str) -> dict[str, float] | None:
-    """Return the step times of a network; SNGP's head takes no time worth a measurement of its own."""
-    tables = (step_times()[section] for section in ("compiled", "cpu", "estimated"))
-    return next((times for table in tables if (times := table.get(network.removesuffix("-sngp")))), None)
-
-
 def device_of(network: str) -> str:
     """Return the device that the step times of a network belong to."""
     return "2 CPU cores" if network in step_times()["cpu"] else "one H200"
@@ -69,24 +63,22 @@ def device_of(network: str) -> str:
 def step_milliseconds(network: str, method: str, *, apart: bool = False) -> float | None:
     """Return the time of a training step with 128 images; None where nothing is known.
 
-    Measured (compiled) where there is a measurement. Otherwise a method that forwards p times the images of plain
-    training takes dnn + (p - 1) (regmixup - dnn), and any other dnn times its relative time in eager mode.
+    A method that forwards p times the images of plain training takes dnn + (p - 1) (regmixup - dnn), as measured in
+    compiled steps, and any other dnn times its relative time in eager mode.
     apart: the p passes are separate; then each takes as long as a plain step, p dnn together.
     """
-    times = _times_of(network)
-    if times is None:
+    tables = [step_times()[section] for section in ("compiled", "cpu", "estimated")]
+    name = network.removesuffix("-sngp")  # whose head takes no time worth a measurement of its own
+    plain = next((table[name]["dnn"] for table in tables if name in table), None)
+    if plain is None:
         return None
-    plain = times["dnn"]
     # Relative times are those of ResNet-50, but for the two networks that are more like WRN-28-10.
-    similar = "wrn28-10" if network in ("wrn28-10", "wrn28-10-sngp", "timm/resnet50") else "resnet50"
+    similar = "wrn28-10" if name in ("wrn28-10", "timm/resnet50") else "resnet50"
     compiled, eager = step_times()["compiled"][similar], step_times()["eager"][similar]
-    if apart and method in PASSES:
-        return float(plain * PASSES[method])
-    if method in times:
-        return float(times[method])
-    if method in PASSES:
-        return float(plain * (1 + (PASSES[method] - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)))
-    return float(plain * eager[method] / eager["dnn"] if method in eager else plain)
+    if method not in PASSES:
+        return float(plain * eager.get(method, eager["dnn"]) / eager["dnn"])
+    second_pass = 1.0 if apart else compiled["regmixup"] / compiled["dnn"] - 1
+    return float(plain * (1 + (PASSES[method] - 1) * second_pass))
 
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:

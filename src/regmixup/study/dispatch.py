@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
 
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_held
-from regmixup.study.attempt import Job, TaskOutcome
 from regmixup.study.cost import Budget
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Job, Task, TaskOutcome
 from regmixup.training.reporting import EpochRecord
 
 POLL_SECONDS = 0.5
@@ -44,6 +42,9 @@ class Pool(Protocol):
     def wait(self, seconds: float) -> list[TaskOutcome]:
         """Wait at most so many seconds; return what has ended."""
 
+    def close(self) -> None:
+        """Stop what still runs."""
+
 
 class Launcher(Protocol):
     """Where runs are executed. device: its kind decides their precision and so their folders."""
@@ -51,8 +52,8 @@ class Launcher(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def open(self, job: Job, progress: Progress | None) -> AbstractContextManager[Pool]:
-        """Open a pool to submit to; leaving it stops what still runs."""
+    def open(self, job: Job, progress: Progress | None) -> Pool:
+        """Open a pool to submit to."""
 
 
 def dispatch(

@@ -13,8 +13,8 @@ import signal
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,9 +23,8 @@ import torch
 
 from regmixup.config import check_number
 from regmixup.run_folder import write_failure
-from regmixup.study.attempt import Job, TaskOutcome, attempt
 from regmixup.study.dispatch import Progress
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
 from regmixup.training.stopping import Interrupted
 
@@ -39,10 +38,9 @@ class InTurn:
     def __init__(self, device: str | torch.device | None = None) -> None:
         self.device = choose_device(device)
 
-    @contextmanager
-    def open(self, job: Job, progress: Progress | None) -> Iterator[_ThisProcess]:
+    def open(self, job: Job, progress: Progress | None) -> _ThisProcess:
         check_present(self.device)
-        yield _ThisProcess(job, self.device, progress)
+        return _ThisProcess(job, self.device, progress)
 
 
 class _ThisProcess:
@@ -62,6 +60,9 @@ class _ThisProcess:
         if not ended:  # other processes hold all that is left
             time.sleep(seconds)
         return ended
+
+    def close(self) -> None:
+        """Do nothing: what was submitted has ended."""
 
 
 def all_devices() -> tuple[str, ...]:
@@ -89,15 +90,10 @@ class Processes:
     def device(self) -> torch.device:
         return self.devices[0]
 
-    @contextmanager
-    def open(self, job: Job, progress: Progress | None) -> Iterator[_Workers]:
+    def open(self, job: Job, progress: Progress | None) -> _Workers:
         for device in self.devices:
             check_present(device)
-        workers = _Workers(job, self.devices)
-        try:
-            yield workers
-        finally:
-            workers.stop()
+        return _Workers(job, self.devices)
 
 
 class _Workers:
@@ -145,7 +141,7 @@ class _Workers:
         write_failure(task.run.folder, f"{error}. Exit code -9 often means that the system was short of memory\n")
         return [TaskOutcome(task=task, error=error)]
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Stop every process. A run in progress saves a checkpoint first."""
         workers = [*self.idle, *self.busy]
         for worker in workers:  # signal all before waiting for any, and once: a second signal ends them at once
@@ -205,8 +201,7 @@ class RayTasks:
         """Return the kind of device; Ray shows each task its own GPU only, so that it has no index."""
         return torch.device("cuda" if self.gpus_per_run else "cpu")
 
-    @contextmanager
-    def open(self, job: Job, progress: Progress | None) -> Iterator[_RayPool]:
+    def open(self, job: Job, progress: Progress | None) -> _RayPool:
         try:
             import ray
         except ImportError as error:
@@ -216,31 +211,23 @@ class RayTasks:
         if not connected:
             local = {} if address else {"include_dashboard": False}
             ray.init(address=address or "local", log_to_driver=False, **local)
-        pool = _RayPool(self, job)
-        try:
-            if not address:  # a cluster may still grow
-                self._check_shares(ray.cluster_resources())
-            yield pool
-        finally:
-            pool.stop()
-            if not connected:
-                ray.shutdown()
-
-    def _check_shares(self, resources: dict[str, float]) -> None:
-        """Raise if one run needs more than this machine has: Ray would wait for it for ever."""
-        for flag, name in (("gpus_per_run", "GPU"), ("cpus_per_run", "CPU")):
-            wanted, present = getattr(self, flag), resources.get(name, 0.0)
-            if wanted > present:
-                raise ValueError(f"{flag} must be at most {present:g}, which is all that Ray has, got {wanted:g}")
+        pool = _RayPool(self, job, disconnects=not connected)
+        present = ray.cluster_resources()
+        for name, kind in (("gpus_per_run", "GPU"), ("cpus_per_run", "CPU")):
+            share, most = getattr(self, name), present.get(kind, 0.0)
+            if share > most and not address:  # a cluster may still grow; Ray would wait for this machine for ever
+                pool.close()
+                raise ValueError(f"{name} must be at most {most:g}, which is all that Ray has, got {share:g}")
+        return pool
 
 
 class _RayPool:
-    """Submits all tasks at once: Ray has the queue."""
+    """Submits all tasks at once: Ray has the queue. disconnects: it ends the connection to the cluster with itself."""
 
-    def __init__(self, launcher: RayTasks, job: Job) -> None:
+    def __init__(self, launcher: RayTasks, job: Job, *, disconnects: bool) -> None:
         import ray
 
-        self.ray, self.device = ray, launcher.device
+        self.ray, self.device, self.disconnects = ray, launcher.device, disconnects
         self.threads = max(1, math.floor(launcher.cpus_per_run))
         self.job = ray.put(job)
         shares = {"num_gpus": launcher.gpus_per_run, "num_cpus": launcher.cpus_per_run}
@@ -268,10 +255,12 @@ class _RayPool:
             write_failure(task.run.folder, f"{error}\n")
             return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Cancel every task. A run in progress keeps its last checkpoint."""
         for reference in self.tasks:
             self.ray.cancel(reference, force=True)
+        if self.disconnects:
+            self.ray.shutdown()
 
 
 def _attempt_on_ray(job: Job, task: Task, device: torch.device, threads: int) -> TaskOutcome:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
-from regmixup.config import check_choices, decode, encode
+from regmixup.config import check_choices, decode
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, unknown
 from regmixup.study.grid import Point, adjust, as_tuple, check_distinct, grid_points
@@ -27,24 +27,12 @@ Scale = Literal["full", "smoke"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyHeader:
-    """The keys of a study file that are for its readers. Only the title is required.
-
-    description: what the study is about, in a sentence. cost: what it costs, as `docs/make_pages.py` writes it.
-    expected: the result to expect. paper: the tables and figures of the paper that it remakes.
-    """
-
-    title: str
-    description: str = ""
-    cost: str = ""
-    expected: str = ""
-    paper: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study(StudyHeader):
+class Study:
     """Methods x recipes x seeds x grids: the keys of a study file.
 
+    description: what the study is about, in a sentence. cost: what it costs, as `docs/make_pages.py` writes it.
+    expected: the result to expect. about: what the study can and cannot show, printed in the report. paper: the tables
+    and figures of the paper that it remakes.
     recipe or recipes: one of them. only: for a method, the recipes that it runs with. seeds_of: for a method, its
     seeds where they differ from `seeds`. grid: the values of a method, see `grid.py`.
     train: changes to the recipes. evaluate: the fields of `Evaluation`. Sections [train.X] and [evaluate.X] apply to
@@ -55,13 +43,13 @@ class Study(StudyHeader):
     refresh_batch_norm: the methods (true for all) that are also evaluated with batch-norm statistics estimated again
     from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
     refresh_augmented, refresh_mixed: then evaluate them with statistics of augmented images, and of mixed ones, too.
-    about: what the study can and cannot show, printed in the report.
 
     The last three are not for files. scale: "smoke" runs in seconds, see `smoke.py`. source: the study file.
     selected: for a recipe and a method, the fields that another study chose; see `take_selected`.
     """
 
     name: str
+    title: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
     evaluate: dict[str, Any]
@@ -77,7 +65,11 @@ class Study(StudyHeader):
     refresh_batch_norm: bool | tuple[str, ...] = False
     refresh_augmented: bool = False
     refresh_mixed: bool = False
+    description: str = ""
+    cost: str = ""
+    expected: str = ""
     about: str = ""
+    paper: tuple[str, ...] = ()
     scale: Scale = "full"
     source: str = ""
     selected: dict[str, Any] = field(default_factory=dict)
@@ -236,18 +228,6 @@ class Study(StudyHeader):
         seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
         return replace(config, train_set=rest_of(validation), seed=seed)
 
-    @cached_property
-    def record(self) -> Mapping[str, Any]:
-        """Return the study as JSON values, with the images and evaluation sets of each recipe: fewer at smoke scale."""
-        by_recipe = {
-            planned.recipe: {
-                "images": find(planned.config.train_set).images,
-                "evaluate": encode(planned.evaluate),
-            }
-            for planned in self.runs()
-        }
-        return {**encode(self), "recipes": by_recipe}
-
 
 def _sections(table: Mapping[str, Any]) -> list[str]:
     """Return the keys of a table that name sections, not fields."""
@@ -266,15 +246,6 @@ def studies() -> dict[str, Path]:
     """Return the files of the studies that come with the package, by name."""
     folder = Path(str(resources.files("regmixup") / "studies"))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def read_header(path: Path) -> StudyHeader:
-    """Read the keys of a study file that are for its readers, without planning its runs (and without torch)."""
-    values = tomllib.loads(path.read_text(encoding="utf-8"))
-    keys = {f.name: values[f.name] for f in fields(StudyHeader) if f.name in values}
-    header = decode(StudyHeader, keys, f"study {path}")
-    description, expected = (" ".join(text.split()) for text in (header.description, header.expected))
-    return replace(header, description=description, expected=expected)
 
 
 def load_study(name_or_file: str, scale: Scale = "full") -> Study:

@@ -66,14 +66,10 @@ class Evaluation:
         """Return the shifted sets, families replaced by their members."""
         return [d.name for entry in self.shift for d in sets_of(entry) or [find(entry, "dataset of shift")]]
 
-    def reported(self) -> list[str]:
-        """Return the sets that the model is measured on; only the validation set where there is no test set."""
-        profile = [self.profile] if self.profile else []
-        return [self.test, *self.shift_sets(), *self.ood, *profile] if self.test else [self.validation]
-
     def datasets(self) -> list[str]:
         """Return every dataset to predict."""
-        return [self.validation, *self.reported()] if self.validation and self.test else self.reported()
+        names = [self.validation, self.test, *self.shift_sets(), *self.ood, self.profile]
+        return [name for name in names if name]
 
 
 def usual_posthoc(method: str, recipe: str) -> Posthoc | None:

@@ -8,27 +8,28 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from regmixup import run_folder
+from regmixup.config import encode
+from regmixup.data.catalogue import find
 from regmixup.evaluation.evaluate import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import NOTE, archive_places, check_trainable
-from regmixup.study.attempt import Job, TaskOutcome
-from regmixup.study.check import check_data
 from regmixup.study.cost import Budget
 from regmixup.study.dispatch import Launcher, Progress, dispatch
 from regmixup.study.launchers import InTurn, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.tasks import Task, find_tasks
+from regmixup.study.status import check_data
+from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.types import Row
@@ -66,7 +67,8 @@ def run_study(
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
     launcher: where runs are executed; default, one after the other on `device`. The rows are the same.
-    A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that run the same study
+    A run that fails does not stop the others; at the end a FailedRunsError names it. A study that is stopped has no
+    table of what is done; `collect`, which `regmixup report` calls, makes it. Processes that run the same study
     at the same time share its runs: a run that another process holds is skipped, and waited for at the end, but not
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
@@ -91,13 +93,8 @@ def run_study(
     folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
     undone = {task.index for task in tasks if not task.done}
-    outcomes: dict[int, TaskOutcome] = {}
-    with launcher.open(job, progress) as pool, _stopped_by_sigterm():
-        for outcome in dispatch(tasks, pool, progress, budget):
-            outcomes[outcome.task.index] = outcome
-            if outcome.task.index in undone:  # after the others a table would take longer than reading their rows
-                with suppress(InUseError):
-                    _collect(study, folder, _measured(tasks, outcomes))
+    with closing(launcher.open(job, progress)) as pool, _stopped_by_sigterm():
+        outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, pool, progress, budget)}
     while True:
         with suppress(InUseError):
             _collect(study, folder, _measured(tasks, outcomes))
@@ -121,8 +118,6 @@ def _check_request(study: object, job: Job, launcher: Launcher, minutes: float |
         )
     if lacking := missing_choices(study, job.runs):
         raise ValueError(f"study {study.name} must run with {lacking}, got no choices")
-    if job.archive is not None and job.archive.resolve() == job.runs.resolve():
-        raise ValueError(f"archive must be another folder than that of the runs, got {job.archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
 
@@ -182,7 +177,13 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
         rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
         write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
-        write_json(folder / "study.json", {**study.record, "runs": entries, "rows_digest": digest(folder / "rows.csv")})
+        # At smoke scale the sets are not those of the study file.
+        by_recipe = {
+            planned.recipe: {"images": find(planned.config.train_set).images, "evaluate": encode(planned.evaluate)}
+            for planned in study.runs()
+        }
+        record = {**encode(study), "recipes": by_recipe, "runs": entries, "rows_digest": digest(folder / "rows.csv")}
+        write_json(folder / "study.json", record)
         write_selected(study, folder)
 
 

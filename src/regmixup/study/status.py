@@ -1,23 +1,29 @@
-"""The state of every run of a study, as its folders and archives say."""
+"""The state of a study: which of its runs are done, as folders and archives say, and which data is missing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from regmixup import run_folder
+from regmixup.data.catalogue import find
+from regmixup.data.files import MissingDataError, data_root, missing_files
+from regmixup.data.folders import find_folder
+from regmixup.names import shortened
 from regmixup.storage import is_held
 from regmixup.study.cost import estimate
+from regmixup.study.planned_run import PlannedRun
 from regmixup.study.tasks import Task
 
-State = Literal["done", "running", "to do", "failed", "damaged"]
+State = Literal["done", "running", "to do", "failed"]
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The state of a task. note: the error of one that failed or is damaged, else where it lies."""
+    """The state of a task. note: the error of one that failed, else where it lies."""
 
     task: Task
     state: State
@@ -34,16 +40,7 @@ class RunStatus:
 
 
 def run_status(task: Task) -> RunStatus:
-    """Return the state of a task: done, running while a live process holds the folder, failed, or to do.
-
-    damaged: a file of an archive that the study would read is missing, has changed, or cannot be read.
-    """
-    try:
-        for archive in (task.archive, task.chosen):
-            if archive is not None:
-                run_folder.check_archive(archive)
-    except (OSError, ValueError) as error:
-        return RunStatus(task, "damaged", str(error))
+    """Return the state of a task: done, running while a live process holds the folder, failed, or to do."""
     if task.done:
         return RunStatus(task, "done", str(task.source))
     if is_held(task.run.folder):
@@ -60,4 +57,34 @@ def status_lines(statuses: Sequence[RunStatus]) -> Iterator[str]:
         parts = (f"{status.state:7} {status.task.label:{longest}}", str(status), status.note)
         yield "  ".join(part for part in parts if part)
     counts = Counter(status.state for status in statuses)
-    yield f"{', '.join(f'{count} {state}' for state, count in counts.items())} of {len(statuses)} runs"
+    yield f"runs    {', '.join(f'{count} {state}' for state, count in counts.items())}"
+
+
+def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
+    """Return the datasets of a plan that are incomplete under the root, with their missing files. Reads no image."""
+    where = data_root(root)
+    names: dict[str, None] = {}
+    for planned in plan:
+        used = [*(model.train_set for model in planned.models()), *planned.evaluate.datasets()]
+        names |= dict.fromkeys(find(name).whole for name in used)
+    missing = {name: missing_files(find(name), where) for name in names}
+    missing |= {name: [name] for name in names if find(name).is_folder and find_folder(name, where) is None}
+    return {name: files for name, files in missing.items() if files}
+
+
+def explain_missing(missing: dict[str, list[str]]) -> str:
+    """Return one line per family, with its first missing file."""
+    families: dict[str, list[str]] = {}
+    for name, files in missing.items():
+        families.setdefault(find(name).family, []).extend(files)
+    lines = [f"  {family}: {shortened(list(dict.fromkeys(files)), 1)}" for family, files in families.items()]
+    return "the study needs data that is missing:\n" + "\n".join(lines)
+
+
+def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> None:
+    """Raise unless every dataset of a plan is there."""
+    if missing := missing_data(plan, root):
+        raise MissingDataError(
+            f"{explain_missing(missing)}\nunder {data_root(root)}. `regmixup data fetch NAME` fetches one. If you have "
+            "the files, name their folder by --root or the environment variable REGMIXUP_DATA"
+        )
