@@ -14,7 +14,7 @@ import pytest
 
 from regmixup import data, recipes
 from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, sets_of
-from regmixup.data.files import MissingDataError, data_root, existing_root, file_sum
+from regmixup.data.files import MissingDataError, data_root, file_sum
 
 from .official import write_cifar, write_cifar10_2, write_svhn
 
@@ -118,18 +118,6 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
     assert data_root("~/data") == tmp_path / "home" / "data"
-
-
-def test_a_root_that_somebody_named_must_exist_where_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("REGMIXUP_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert existing_root() == tmp_path / "cache" / "regmixup"  # nobody named it: nothing has been fetched yet
-    assert existing_root(tmp_path) == tmp_path
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}$"):
-        existing_root(tmp_path / "file")
 
 
 def test_verify(tmp_path: Path) -> None:

@@ -68,17 +68,11 @@ def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
     return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
 
-def from_class_folders(
-    name: str,
-    folder: Path,
-    labels: dict[str, int],
-    classes: tuple[str, ...],
-    info: dict[str, str] | None = None,
-) -> FolderSet:
+def from_class_folders(name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...]) -> FolderSet:
     """Return the files of the class folders named in `labels`, folder by folder."""
     files = [(path, label) for subfolder, label in labels.items() for path in image_files(folder / subfolder)]
     numbers = torch.tensor([label for _, label in files], dtype=torch.int64)
-    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder, info or {})
+    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder)
 
 
 def find_folder(name: str, root: Path) -> Path | None:

@@ -36,10 +36,10 @@ def generator_for(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(seed_for(seed, *purpose))
 
 
-def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -> list[Tensor]:
+def stratified(labels: Tensor, fractions: tuple[float, ...]) -> list[Tensor]:
     """Split indices so that every class is divided in the given fractions; return the parts, each sorted.
 
-    Within a class, samples are ordered by the SHA-256 of "seed:index" and cut at the rounded cumulative fractions,
+    Within a class, samples are ordered by the SHA-256 of "0:index" and cut at the rounded cumulative fractions,
     so the split depends on nothing but its arguments: no library's random generator is involved.
 
     >>> [part.tolist() for part in stratified(torch.tensor([0, 0, 0, 0, 1, 1]), (0.5, 0.5))]
@@ -52,7 +52,7 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
     for index, label in enumerate(labels.tolist()):
         classes.setdefault(label, []).append(index)
     for members in classes.values():
-        members.sort(key=lambda index: hashlib.sha256(f"{seed}:{index}".encode()).digest())
+        members.sort(key=lambda index: hashlib.sha256(f"0:{index}".encode()).digest())
         start, cumulative = 0, 0.0
         for part, fraction in zip(parts, fractions, strict=True):
             cumulative += fraction
