@@ -176,14 +176,14 @@ def write_tiny_imagenet(root: Path, *, wnids: tuple[str, ...] = ("n03000000", "n
     (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
 
 
-def write_image_folder(folder: Path, classes: dict[str, int], *, suffix: str = ".JPEG", prefix: str = "") -> None:
+def write_image_folder(folder: Path, classes: dict[str, int], *, suffix: str = ".JPEG") -> None:
     """`classes[name]` images of assorted sizes in each class folder."""
     number = 0
     for name, count in classes.items():
         for i in range(count):
             number += 1
             pixels = smooth_image(number, 40 + 7 * (number % 3), 40 + 11 * (number % 4))
-            write_image(folder / name / f"{prefix}{name}_{i}{suffix}", pixels)
+            write_image(folder / name / f"{name}_{i}{suffix}", pixels)
 
 
 def channel_statistics(images: Any) -> tuple[np.ndarray, np.ndarray]:

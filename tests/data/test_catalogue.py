@@ -40,6 +40,7 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.whole in names
         assert dataset.files[: len(find(dataset.whole).files)] == find(dataset.whole).files
         assert set(dataset.checksums) <= set(dataset.files)
+        assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
         assert dataset.images or dataset.listed
         assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
         assert (dataset.side is None) == family.startswith("imagenet")
@@ -76,11 +77,6 @@ def test_an_unknown_name_gets_the_nearest_and_the_families(name: str, nearest: s
         data.load(name)
     with pytest.raises(ValueError, match="a dataset must be named by a string, such as digits/train"):
         find(None)  # type: ignore[arg-type]
-
-
-def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
-    for dataset in DATASETS.values():
-        assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
 
 
 def test_sources_and_checksums_are_well_formed() -> None:

@@ -21,7 +21,7 @@ from regmixup.data.catalogue import DATASETS, FAMILIES, find
 from regmixup.data.fetch import FetchError, _datasets_of, fetch
 from regmixup.data.records import Source
 
-from .official import python2_batch, random_images, write_cifar, write_cifar10_1
+from .official import python2_batch, random_images, write_cifar
 
 
 class Server(ThreadingHTTPServer):
@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.cuts: dict[str, list[int]] = {}
         self.requests: list[tuple[str, str | None]] = []
-        self.ranges, self.lengths = True, True
+        self.ranges = True
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
@@ -61,8 +61,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         else:
             self.send_response(200)
-        if self.server.lengths:
-            self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         cuts = self.server.cuts.get(self.path)
         stop = start + cuts.pop(0) if cuts else len(content)
@@ -277,19 +276,3 @@ def test_official_files_are_not_fetched_into_a_rebuilt_folder(tmp_path: Path) ->
     with pytest.raises(FetchError, match="holds a rebuilt cifar10/train: move it away"):
         fetch("cifar10/train", tmp_path)
     fetch("cifar10/test", tmp_path)  # which is complete
-
-
-def test_a_file_that_is_there_is_not_fetched_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_cifar10_1(tmp_path)
-    (tmp_path / "provenance.json").unlink()
-    labels = (tmp_path / "cifar10.1_v6_labels.npy").read_bytes()
-    server.files["/cifar10.1_v6_labels.npy"] = labels
-    record = find("cifar10.1/test")
-    sources = [replace(source, urls=(server.url(f"/{source.file}"),)) for source in record.sources]
-    sources[1] = replace(sources[1], checksum=f"md5:{hashlib.md5(labels).hexdigest()}")
-    monkeypatch.setitem(DATASETS, record.name, replace(record, sources=tuple(sources)))
-    (tmp_path / "cifar10.1_v6_labels.npy").unlink()
-    fetch("cifar10.1", tmp_path)
-    assert server.requests == [("/cifar10.1_v6_labels.npy", None)]

@@ -49,12 +49,6 @@ def test_the_two_sides_are_the_whole_with_every_class_on_both(photos: Path, trai
     assert first.labels.bincount().tolist() == expected[train]
 
 
-def test_folds_cover_the_set_once(photos: Path) -> None:
-    folds = [data.load(f"folder:{photos}/fold-{k}-of-3") for k in (1, 2, 3)]
-    assert sorted(p for fold in folds for p in fold.paths) == sorted(data.load(f"folder:{photos}").paths)
-    assert [fold.labels.bincount().tolist() for fold in folds] == [[7, 4, 1], [6, 4, 1], [7, 4, 1]]
-
-
 def test_content_decides_whatever_files_are_called_and_wherever_they_lie(photos: Path, tmp_path: Path) -> None:
     before = data.load(f"folder:{photos}/train-80")
     other = tmp_path / "other"

@@ -40,8 +40,6 @@ def fetch(name: str, root: str | Path | None = None, on_progress: OnProgress = l
     if rebuilt := [dataset.name for dataset in incomplete if is_rebuilt(dataset, root)]:
         raise FetchError(f"{root} holds a rebuilt {rebuilt[0]}: move it away before fetching the official one")
     for source in dict.fromkeys(source for dataset in incomplete for source in dataset.sources):
-        if (root / source.file).is_file():  # a dataset may have several, not all of them missing
-            continue
         partial = root / ".downloads" / f"{source.file}.partial"
         partial.parent.mkdir(parents=True, exist_ok=True)
         if problems := _download(source, partial, on_progress):

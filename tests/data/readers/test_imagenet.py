@@ -76,12 +76,6 @@ def test_v2_folders_are_the_official_numbers(tmp_path: Path, strange: str) -> No
         data.load("imagenet-v2/test", root=tmp_path)
 
 
-def test_sketch(tmp_path: Path) -> None:
-    mark_rebuilt(tmp_path / "sketch")
-    write_image_folder(tmp_path / "sketch", {"n01443537": 1, "n01440764": 1})
-    assert data.load("imagenet-sketch/test", root=tmp_path).labels.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("name", "folder", "count"),
     [("imagenet/train", "imagenet/train", 1_281_167), ("imagenet-a/test", "imagenet-a", 7_500)],
