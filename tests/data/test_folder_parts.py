@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regmixup import data
 from regmixup.data import catalogue
 from regmixup.data.folders import FolderSet
-from regmixup.data.splits import stratified_by_content
+from regmixup.data.splits import stratified
 
 PAIRS = [("train-90", "val-10"), ("train-50", "val-50"), ("train-1", "val-99"), ("without-2-of-3", "fold-2-of-3")]
 
@@ -123,7 +123,7 @@ def test_parts_divide_every_class_and_keep_equal_content_together(
 ) -> None:
     labels, digests = torch.tensor([s[0] for s in samples]), tuple(f"{s[1]:02}" for s in samples)
     try:
-        parts = stratified_by_content(labels, digests, fractions)
+        parts = stratified(labels, fractions, digests=digests)
     except ValueError as error:
         own = {d for d, label in zip(digests, labels.tolist(), strict=True) if label == int(str(error))}
         elsewhere = {d for d, label in zip(digests, labels.tolist(), strict=True) if label != int(str(error))}

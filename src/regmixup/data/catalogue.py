@@ -138,13 +138,14 @@ def _corrupted(family: str, corruption: str, reader: str, images: int, **fields:
 
 
 def _digits() -> Iterator[Dataset]:
-    yield _dataset("digits/train", "train", "embedded:load_digits", 450, side=8)
-    yield _dataset("digits/val", "validation", "embedded:load_digits", 448, side=8)
-    yield _dataset("digits/test", "test", "embedded:load_digits", 899, side=8)
+    reader = "embedded:load_embedded"
+    yield _dataset("digits/train", "train", reader, 450, side=8)
+    yield _dataset("digits/val", "validation", reader, 448, side=8)
+    yield _dataset("digits/test", "test", reader, 899, side=8)
     for corruption in DIGIT_CORRUPTIONS:
-        yield from _corrupted("digits-c", corruption, "embedded:load_corrupted_digits", 899, side=8)
-    yield _dataset("digits-mirrored/test", "ood", "embedded:load_mirrored_digits", 452, side=8, benchmark="digits")
-    yield _dataset("photographs/test", "ood", "embedded:load_photographs", 520, side=8)
+        yield from _corrupted("digits-c", corruption, reader, 899, side=8)
+    yield _dataset("digits-mirrored/test", "ood", reader, 452, side=8, benchmark="digits")
+    yield _dataset("photographs/test", "ood", reader, 520, side=8)
 
 
 def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[str], test_file: str) -> list[Dataset]:
