@@ -66,7 +66,8 @@ def corrupt(
     check_generator(generator)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images must be uint8 (N, 3 or 1, H, W), got {images.dtype} {tuple(images.shape)}")
-    strength = choose_constants(name, *images.shape[-2:], constants)[severity - 1]
+    height, width = images.shape[-2:]
+    strength = choose_constants(name, height, width, constants)[severity - 1]
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     if images.numel() == 0:
         return result
