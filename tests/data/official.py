@@ -163,28 +163,27 @@ def smooth_image(seed: int, height: int = 64, width: int = 64) -> np.ndarray:
 
 
 def write_tiny_imagenet(root: Path, *, wnids: tuple[str, ...] = ("n03000000", "n01000000"), per_class: int = 2) -> None:
-    """Tiny-ImageNet's tree: train by class folders, val by a list; wnids.txt is not sorted, as in the original."""
+    """Tiny-ImageNet's validation images and their list; wnids.txt is not sorted, as in the original."""
     folder = root / "tiny-imagenet-200"
     mark_rebuilt(folder)
     (folder / "wnids.txt").write_text("\n".join(wnids) + "\n")
     lines = []
     for number, wnid in enumerate(wnids):
         for i in range(per_class):
-            write_image(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", smooth_image(10 * number + i))
             file = f"val_{i * len(wnids) + number}.JPEG"
             write_image(folder / "val" / "images" / file, smooth_image(100 + 10 * number + i))
             lines.append(f"{file}\t{wnid}\t0\t0\t63\t63")
     (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
 
 
-def write_image_folder(folder: Path, classes: dict[str, int], *, suffix: str = ".JPEG", prefix: str = "") -> None:
+def write_image_folder(folder: Path, classes: dict[str, int], *, suffix: str = ".JPEG") -> None:
     """`classes[name]` images of assorted sizes in each class folder."""
     number = 0
     for name, count in classes.items():
         for i in range(count):
             number += 1
             pixels = smooth_image(number, 40 + 7 * (number % 3), 40 + 11 * (number % 4))
-            write_image(folder / name / f"{prefix}{name}_{i}{suffix}", pixels)
+            write_image(folder / name / f"{name}_{i}{suffix}", pixels)
 
 
 def channel_statistics(images: Any) -> tuple[np.ndarray, np.ndarray]:

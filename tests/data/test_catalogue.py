@@ -14,7 +14,7 @@ import pytest
 
 from regmixup import data, recipes
 from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, sets_of
-from regmixup.data.files import MissingDataError, data_root, existing_root, file_sum
+from regmixup.data.files import MissingDataError, data_root, file_sum
 
 from .official import write_cifar, write_cifar10_2, write_svhn
 
@@ -40,6 +40,7 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.whole in names
         assert dataset.files[: len(find(dataset.whole).files)] == find(dataset.whole).files
         assert set(dataset.checksums) <= set(dataset.files)
+        assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
         assert dataset.images or dataset.listed
         assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
         assert (dataset.side is None) == family.startswith("imagenet")
@@ -78,11 +79,6 @@ def test_an_unknown_name_gets_the_nearest_and_the_families(name: str, nearest: s
         find(None)  # type: ignore[arg-type]
 
 
-def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
-    for dataset in DATASETS.values():
-        assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
-
-
 def test_sources_and_checksums_are_well_formed() -> None:
     well_formed = re.compile(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}")
     checksums: dict[str, str] = {}
@@ -118,18 +114,6 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
     assert data_root("~/data") == tmp_path / "home" / "data"
-
-
-def test_a_root_that_somebody_named_must_exist_where_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("REGMIXUP_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert existing_root() == tmp_path / "cache" / "regmixup"  # nobody named it: nothing has been fetched yet
-    assert existing_root(tmp_path) == tmp_path
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}$"):
-        existing_root(tmp_path / "file")
 
 
 def test_verify(tmp_path: Path) -> None:

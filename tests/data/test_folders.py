@@ -15,7 +15,7 @@ from torchvision.datasets import ImageFolder
 
 from regmixup import data
 from regmixup.data import folders
-from regmixup.data.decode import EvalTransform, open_rgb
+from regmixup.data.decode import open_rgb
 from regmixup.data.folders import FolderSet, hash_file
 from regmixup.data.reading import describe_classes
 from regmixup.storage import digest
@@ -34,17 +34,6 @@ def test_agrees_with_torchvision(tmp_path: Path) -> None:
     images = decode(found, resize=48, crop=32)
     assert torch.equal(images.images, torch.stack([image for image, _ in reference]))
     assert decode(found).images.shape == (7, 3, 224, 224)
-
-
-def test_chunks_are_the_whole(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "set", {"a": 4, "b": 3})
-    found = data.load(f"folder:{tmp_path / 'set'}")
-    transform = EvalTransform(size=32, resize=40).build()
-    parts = list(found.parts(lambda path: transform(open_rgb(path)), size=3))
-    assert [len(part) for part in parts] == [3, 3, 1]
-    whole = decode(found, resize=40, crop=32)
-    assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
-    assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
 
 
 def test_formats_nested_folders_and_links(tmp_path: Path) -> None:

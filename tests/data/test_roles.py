@@ -9,7 +9,6 @@ EXPECTED = {
     "digits/train": "digits/val",
     "cifar10/train-90": "cifar10/val-10",
     "svhn/train-90": "svhn/val-10",
-    "tiny-imagenet/train": "tiny-imagenet/val",
     "imagenet/train": "imagenet/val-tune",
 }
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from regmixup import data
 from regmixup.data.splits import generator_for, seed_for, stratified
 
-from .official import write_cifar, write_svhn, write_tiny_imagenet
+from .official import write_cifar, write_svhn
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80).map(torch.tensor)
 FRACTIONS = st.sampled_from([(1.0,), (0.5, 0.5), (0.9, 0.1), (0.25, 0.25, 0.5), (0.1,) * 10])
 
 
 @settings(max_examples=100, deadline=None)
-@given(labels=LABELS, fractions=FRACTIONS, seed=st.integers(0, 5))
-def test_parts_are_sorted_disjoint_and_complete(labels, fractions, seed):
-    parts = [part.tolist() for part in stratified(labels, fractions, seed=seed)]
+@given(labels=LABELS, fractions=FRACTIONS)
+def test_parts_are_sorted_disjoint_and_complete(labels, fractions):
+    parts = [part.tolist() for part in stratified(labels, fractions)]
     assert len(parts) == len(fractions)
     assert all(part == sorted(part) for part in parts)
     assert sorted(index for part in parts for index in part) == list(range(len(labels)))
@@ -36,21 +36,6 @@ def test_every_class_is_divided_in_the_given_fractions(labels, fractions):
         for part, fraction in zip(parts, fractions, strict=True):
             # Cutting at two rounded positions is off by less than one sample in all.
             assert abs(int((labels[part.long()] == label).sum()) - fraction * size) <= 1
-
-
-def test_a_known_split():
-    """The SHA-256 of "0:0", ..., "0:5" begin ac72, ef13, 9328, 76d3 (class 0) and 48f0, cc0c (class 1)."""
-    parts = stratified(torch.tensor([0, 0, 0, 0, 1, 1]), (0.5, 0.5))
-    assert [part.tolist() for part in parts] == [[2, 3, 4], [0, 1, 5]]
-
-
-def test_the_split_depends_on_the_seed_and_on_nothing_random():
-    labels = torch.arange(200) % 4
-    torch.manual_seed(1)
-    first = stratified(labels, (0.5, 0.5), seed=0)[0]
-    torch.manual_seed(2)
-    assert torch.equal(first, stratified(labels, (0.5, 0.5), seed=0)[0])
-    assert not torch.equal(first, stratified(labels, (0.5, 0.5), seed=1)[0])
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.4), (1.0, 0.0), (1.5, -0.5)])
@@ -85,14 +70,12 @@ def test_the_split_of_the_real_labels_is_pinned(name: str, real_root: Path) -> N
     assert index_sha256(parts) == PINNED_REAL[name]
 
 
-@pytest.mark.parametrize("family", ["cifar10", "svhn", "tiny-imagenet"])
+@pytest.mark.parametrize("family", ["cifar10", "svhn"])
 def test_parts_by_name(tmp_path: Path, family: str) -> None:
     if family == "cifar10":
         write_cifar(tmp_path, family, per_file=40)
-    elif family == "svhn":
-        write_svhn(tmp_path, "train", count=100)
     else:
-        write_tiny_imagenet(tmp_path, per_class=10)
+        write_svhn(tmp_path, "train", count=100)
     whole = data.load(f"{family}/train", root=tmp_path)
     large, small = (data.load(f"{family}/{part}", root=tmp_path) for part in ("train-90", "val-10"))
     expected = stratified(whole.labels, (0.9, 0.1))

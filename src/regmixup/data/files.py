@@ -40,14 +40,6 @@ def cache_folder() -> Path:
     return cache / "regmixup"
 
 
-def existing_root(root: str | Path | None = None) -> Path:
-    """Return `data_root`, for reading: a folder that the user named must exist."""
-    folder = data_root(root)
-    if folder != cache_folder() and not folder.is_dir():
-        raise ValueError(f"root must name a folder, got {folder}")
-    return folder
-
-
 def missing_files(dataset: Dataset, root: Path) -> list[str]:
     """Return those of a dataset's files that are not under the root; a folder must have something in it."""
 

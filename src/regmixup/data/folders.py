@@ -22,7 +22,7 @@ from torch import Tensor
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.images import FolderSet as FolderSet
 from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
-from regmixup.data.splits import stratified_by_content
+from regmixup.data.splits import stratified
 from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
 
@@ -68,17 +68,11 @@ def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
     return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
 
-def from_class_folders(
-    name: str,
-    folder: Path,
-    labels: dict[str, int],
-    classes: tuple[str, ...],
-    info: dict[str, str] | None = None,
-) -> FolderSet:
+def from_class_folders(name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...]) -> FolderSet:
     """Return the files of the class folders named in `labels`, folder by folder."""
     files = [(path, label) for subfolder, label in labels.items() for path in image_files(folder / subfolder)]
     numbers = torch.tensor([label for _, label in files], dtype=torch.int64)
-    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder, info or {})
+    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder)
 
 
 def find_folder(name: str, root: Path) -> Path | None:
@@ -129,14 +123,14 @@ def _warn(message: str) -> None:
 
 
 def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tensor]]:
-    """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified_by_content`.
+    """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified`.
 
     Returns the folder with its digests, and the pieces of the split of which `dataset` is a part.
     """
     assert dataset.part is not None
     whole = replace(whole, digests=whole.digests or hash_files(whole))
     try:
-        return whole, stratified_by_content(whole.labels, whole.digests, dataset.part.fractions)
+        return whole, stratified(whole.labels, dataset.part.fractions, digests=whole.digests)
     except ValueError as error:
         label = int(str(error))
         files = [d for d, file_label in zip(whole.digests, whole.labels.tolist(), strict=True) if file_label == label]

@@ -37,6 +37,8 @@ class Report:
 
 def present(root: str | Path | None = None) -> list[Present]:
     """Return the datasets under the root, in the catalogue's order; parts such as cifar10/train-90 are not listed."""
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise ValueError(f"root must name a folder, got {root}")
     root = data_root(root)
     lines: dict[str, list[Dataset]] = {}
     for name, dataset in DATASETS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -127,12 +127,6 @@ class Picked:
     flip: Tensor
     boxes: Tensor
 
-    def __getitem__(self, index: Tensor | slice) -> Picked:
-        return Picked(*(getattr(self, choice.name)[index] for choice in fields(self)))
-
-    def to(self, device: torch.device) -> Picked:
-        return Picked(*(getattr(self, choice.name).to(device) for choice in fields(self)))
-
 
 def draw_crops(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw uniform crop offsets in the image padded by `padding`, (N, 2), and fair coins for flips, (N,) bool."""
@@ -218,22 +212,21 @@ class ResidentLoader(Loader):
         if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place
             places = torch.arange(self.num_images).split(self.batch_size)
             drawn = torch.cat(share_of(list(places), self.rank, self.world))
+        sizes = [len(batch) for batch in batches]
+        choices = (order, *(choice[drawn] for choice in self._draw(epoch)))
         # One copy to the device for the whole epoch.
-        shard_choices = replace(self._draw(epoch)[drawn], index=order).to(self.device)
-        position = sum(len(batch) for batch in batches[:start])
-        for batch in batches[start:]:
-            yield shard_choices[position : position + len(batch)]
-            position += len(batch)
+        parts = [choice.to(self.device).split(sizes)[start:] for choice in choices]
+        yield from map(Picked, *parts)
 
-    def _draw(self, epoch: int) -> Picked:
-        """Draw the augmentation of an epoch, for all ranks."""
+    def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw the offsets, flips and boxes of an epoch, for all ranks."""
         count, generator = self.num_images, generator_for(self.seed, "augment", epoch)
         offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
         boxes = torch.zeros(count, 4, dtype=torch.int64)
         if self.erasing:
             generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
             boxes = draw_boxes(count, size, probability=self.erasing, generator=generator)
-        return Picked(torch.arange(count), offset, flip, boxes)
+        return offset, flip, boxes
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""

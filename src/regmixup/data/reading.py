@@ -56,7 +56,7 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
     """Load a part of a split (of a folder by the content of its files), or the images on a list."""
     import torch
 
-    from regmixup.data.folders import cut_folder
+    from regmixup.data.folders import FolderSet, cut_folder
     from regmixup.data.readers.image_list import listed_indices
     from regmixup.data.splits import stratified
 
@@ -67,7 +67,7 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
     else:
         assert dataset.part is not None
         whole = load(dataset.part.of, root=root)
-        if dataset.is_folder:
+        if isinstance(whole, FolderSet) and dataset.is_folder:
             whole, pieces = cut_folder(whole, dataset)
         else:
             pieces = stratified(whole.labels, dataset.part.fractions)

@@ -146,31 +146,27 @@ def folder_record(name: str) -> Dataset:
     >>> folder_record("folder:photos/val-20").part
     SplitPart(of='folder:photos', fractions=(0.8, 0.2), pieces=(1,))
     """
-    of, _, end = name.rstrip("/").rpartition("/")
-    part, role = None, None
-    if not Path(name.removeprefix("folder:")).expanduser().is_dir():
-        part = _side_of_split(of.rstrip("/"), end) or _fold(of.rstrip("/"), end)
+    part = None if Path(name.removeprefix("folder:")).expanduser().is_dir() else _folder_part(name)
+    role: Role | None = None
     if part is not None:
-        role = "train" if end.startswith(("train", "without")) else "validation"
+        role = "train" if name.rstrip("/").rpartition("/")[2].startswith(("train", "without")) else "validation"
     return Dataset(name=name, reader="folders:load_folder", benchmark="folder", role=role, part=part)
 
 
-def _side_of_split(of: str, end: str) -> SplitPart | None:
-    match = re.fullmatch(r"(train|val)-([1-9]\d?)", end)
+def _folder_part(name: str) -> SplitPart | None:
+    """Return the part that the end of a folder's name means, or None."""
+    match = re.fullmatch(r"(folder:.+?)/+(?:(train|val)-([1-9]\d?)|(fold|without)-(\d+)-of-(\d\d?))/*", name)
     if match is None:
         return None
-    side, percent = match[1], int(match[2])
-    first = percent if side == "train" else 100 - percent
-    return SplitPart(of, (first / 100, (100 - first) / 100), (0,) if side == "train" else (1,))
-
-
-def _fold(of: str, end: str) -> SplitPart | None:
-    match = re.fullmatch(r"(fold|without)-([1-9]\d?)-of-([1-9]\d?)", end)
-    if match is None or not int(match[2]) <= int(match[3]) or match[3] == "1":
+    of, side, percent, kind, fold, count = match.groups()
+    if side:
+        first = int(percent) if side == "train" else 100 - int(percent)
+        return SplitPart(of, (first / 100, (100 - first) / 100), (0,) if side == "train" else (1,))
+    folds = range(1, int(count) + 1)
+    if int(fold) not in folds or len(folds) < 2:
         return None
-    fold, count = int(match[2]) - 1, int(match[3])
-    pieces = (fold,) if match[1] == "fold" else tuple(k for k in range(count) if k != fold)
-    return SplitPart(of, (1 / count,) * count, pieces)
+    pieces = tuple(k - 1 for k in folds if (k == int(fold)) == (kind == "fold"))
+    return SplitPart(of, (1 / len(folds),) * len(folds), pieces)
 
 
 def rest_of_folder(dataset: Dataset) -> str:

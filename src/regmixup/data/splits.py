@@ -6,6 +6,7 @@ Streams are named rather than shared: every purpose and epoch has its own.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -36,62 +37,44 @@ def generator_for(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(seed_for(seed, *purpose))
 
 
-def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -> list[Tensor]:
+def stratified(labels: Tensor, fractions: tuple[float, ...], *, digests: Sequence[str] = ()) -> list[Tensor]:
     """Split indices so that every class is divided in the given fractions; return the parts, each sorted.
 
-    Within a class, samples are ordered by the SHA-256 of "seed:index" and cut at the rounded cumulative fractions,
-    so the split depends on nothing but its arguments: no library's random generator is involved.
+    Within a class, samples are ordered by the SHA-256 of "0:index" and cut at the rounded cumulative fractions, so the
+    split depends on nothing but its arguments: no library's random generator is involved. Every part has a sample of
+    each class that has as many.
+
+    digests: a hash of each sample's content, to order by instead, so that neither names nor the order of files matter.
+    Samples of equal content are kept together, also those of different classes, which follow the first of these.
+    `ValueError("CLASS")` with the class's number where it has too few different ones for all parts.
 
     >>> [part.tolist() for part in stratified(torch.tensor([0, 0, 0, 0, 1, 1]), (0.5, 0.5))]
     [[2, 3, 4], [0, 1, 5]]
+    >>> [part.tolist() for part in stratified(torch.zeros(4), (0.5, 0.5), digests=("d", "a", "c", "a"))]
+    [[1, 3], [0, 2]]
     """
     if abs(sum(fractions) - 1) > 1e-9 or min(fractions) <= 0:
         raise ValueError(f"fractions must be positive and sum to 1, got {fractions}")
-    parts: list[list[int]] = [[] for _ in fractions]
-    classes: dict[int, list[int]] = {}
-    for index, label in enumerate(labels.tolist()):
-        classes.setdefault(label, []).append(index)
-    for members in classes.values():
-        members.sort(key=lambda index: hashlib.sha256(f"{seed}:{index}".encode()).digest())
-        start, cumulative = 0, 0.0
-        for part, fraction in zip(parts, fractions, strict=True):
-            cumulative += fraction
-            stop = round(cumulative * len(members))
-            part += members[start:stop]
-            start = stop
-    return [torch.tensor(sorted(part), dtype=torch.int64) for part in parts]
-
-
-def stratified_by_content(labels: Tensor, digests: tuple[str, ...], fractions: tuple[float, ...]) -> list[Tensor]:
-    """Split indices so that every class is divided in the given fractions; return the parts, each sorted.
-
-    digests: a hash of each sample's content. Within a class, samples are ordered by it and cut at the rounded
-    cumulative fractions, so neither names nor the order of files matter. Samples of equal content are kept together,
-    also those of different classes, which follow the first of these. Every part has at least one sample of each class;
-    `ValueError("CLASS")` with the class's number where there are too few different ones.
-
-    >>> [part.tolist() for part in stratified_by_content(torch.zeros(4), ("d", "a", "c", "a"), (0.5, 0.5))]
-    [[1, 3], [0, 2]]
-    """
+    keys = digests or [hashlib.sha256(f"0:{index}".encode()).hexdigest() for index in range(len(labels))]
     last = len(fractions) - 1
     classes: dict[int, dict[str, list[int]]] = {}
-    for index, (label, digest) in enumerate(zip(labels.tolist(), digests, strict=True)):
-        classes.setdefault(label, {}).setdefault(digest, []).append(index)
+    for index, (label, key) in enumerate(zip(labels.tolist(), keys, strict=True)):
+        classes.setdefault(label, {}).setdefault(key, []).append(index)
     part_of: dict[str, int] = {}
     for label, groups in sorted(classes.items()):
-        free = sorted(digest for digest in groups if digest not in part_of)
-        images = sum(len(groups[digest]) for digest in free)
+        free = sorted(key for key in groups if key not in part_of)
+        images = sum(len(groups[key]) for key in free)
         cuts = [round(sum(fractions[: part + 1]) * images) for part in range(last + 1)]
         part = before = here = 0
-        for position, digest in enumerate(free):
+        for position, key in enumerate(free):
             # Each part takes one at least, and leaves one for each that follows.
             if here and part < last and (before >= cuts[part] or len(free) - position <= last - part):
                 part, here = part + 1, 0
-            part_of[digest] = part
-            before, here = before + len(groups[digest]), here + 1
-        if len({part_of[digest] for digest in groups}) <= last:
+            part_of[key] = part
+            before, here = before + len(groups[key]), here + 1
+        if digests and len({part_of[key] for key in groups}) <= last:
             raise ValueError(str(int(label)))
     parts: list[list[int]] = [[] for _ in fractions]
-    for index, digest in enumerate(digests):
-        parts[part_of[digest]].append(index)
+    for index, key in enumerate(keys):
+        parts[part_of[key]].append(index)
     return [torch.tensor(part, dtype=torch.int64) for part in parts]

@@ -17,6 +17,7 @@ FINGERPRINTS = {
     "digits/val": "6b88d4f45540eff294596608b5be13dfe9c419607c3469696fb9d770997c18b6",
     "digits/test": "ef4d0bcfdd879f6c2c124eb286f75e226ce2cfa94c6bd60890f93908513f41b1",
     "digits-mirrored/test": "45f4a0211ce441d5300388d109f9a5dec7fbca748229e04bd004ffc99cb18847",
+    "digits-c/gaussian_noise/3": "f0be865960a6fdbca645d1f1f02c8c7b46f54831fd624c01f4b27b80f26fece3",
     "photographs/test": "3e743715fbc8240b851bc2947d2c0ec5ceac777432624d2e94569637e2a63fb4",
 }
 
@@ -47,13 +48,6 @@ def test_the_splits_share_no_image_and_together_are_scikit_learns_digits():
     assert sorted(key for name in SPLITS for key in keys(data.load(name))) == everything
 
 
-@pytest.mark.parametrize(("name", "fraction"), [*zip(SPLITS, (0.25, 0.25, 0.5), strict=True)])
-def test_every_class_is_divided_alike(name, fraction):
-    whole = torch.from_numpy(np.bincount(sklearn.datasets.load_digits().target))
-    counts = data.load(name).labels.bincount(minlength=10)
-    assert (counts - fraction * whole).abs().max() <= 1
-
-
 def test_loading_twice_gives_independent_tensors():
     for name in ("digits/test", "photographs/test"):
         data.load(name).images.zero_()
@@ -78,13 +72,6 @@ def test_corrupted_digits_keep_their_labels_and_get_stronger_with_severity(corru
         distances.append((corrupted.images.double() - test.images.double()).abs().mean().item())
     assert distances[0] > 0
     assert distances == sorted(set(distances))
-
-
-def test_corrupted_digits_are_the_same_every_time():
-    torch.manual_seed(0)
-    first = data.load("digits-c/gaussian_noise/3")
-    torch.manual_seed(1)
-    assert data.load("digits-c/gaussian_noise/3").fingerprint == first.fingerprint
 
 
 def test_severities_draw_their_own_noise():

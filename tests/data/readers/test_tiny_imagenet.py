@@ -29,19 +29,10 @@ def test_val_follows_its_list(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset.images[number].permute(1, 2, 0).numpy(), pixels_of(images / file))
 
 
-def test_train_goes_class_after_class(tmp_path: Path) -> None:
-    write_tiny_imagenet(tmp_path, per_class=11)
-    dataset = data.load("tiny-imagenet-64/train", root=tmp_path)
-    assert dataset.labels.tolist() == [0] * 11 + [1] * 11
-    folder = tmp_path / "tiny-imagenet-200" / "train" / "n01000000" / "images"
-    np.testing.assert_array_equal(dataset.images[2].permute(1, 2, 0).numpy(), pixels_of(folder / "n01000000_2.JPEG"))
-
-
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_half_the_size(tmp_path: Path, split: str) -> None:
+def test_half_the_size(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
-    large = data.load(f"tiny-imagenet-64/{split}", root=tmp_path)
-    small = data.load(f"tiny-imagenet/{split}", root=tmp_path)
+    large = data.load("tiny-imagenet-64/val", root=tmp_path)
+    small = data.load("tiny-imagenet/val", root=tmp_path)
     assert small.images.shape == (4, 3, 32, 32)
     assert torch.equal(small.images, halve(large.images))
     assert torch.equal(small.labels, large.labels)
@@ -84,13 +75,6 @@ def test_wrong_lists(tmp_path: Path, file: str, content: str, message: str) -> N
     write_tiny_imagenet(tmp_path)
     (tmp_path / "tiny-imagenet-200" / file).write_text(content)
     with pytest.raises(ValueError, match=message):
-        data.load("tiny-imagenet/val", root=tmp_path)
-
-
-def test_the_official_numbers(tmp_path: Path) -> None:
-    write_tiny_imagenet(tmp_path)
-    (tmp_path / "tiny-imagenet-200" / "provenance.json").unlink()
-    with pytest.raises(ValueError, match="expected 10000 images, found 4"):
         data.load("tiny-imagenet/val", root=tmp_path)
 
 

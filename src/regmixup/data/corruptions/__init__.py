@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regmixup.data.catalogue import SEVERITIES
 from regmixup.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from regmixup.data.corruptions.constants import CONSTANTS, Constants, nearest_constants
+from regmixup.data.corruptions.constants import CONSTANTS, Constants, Levels, nearest_constants
 from regmixup.data.corruptions.digital import elastic_transform, jpeg_compression, pixelate
 from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
@@ -35,7 +35,7 @@ _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
 CORRUPTIONS = {function.__name__: function for function in _FUNCTIONS}
 BLOCK = 2**20  # values; a block of images fits the processor's cache, and its size is part of the random stream
 
-__all__ = ["BLOCK", "CORRUPTIONS", "corrupt"]
+__all__ = ["BLOCK", "CORRUPTIONS", "choose_constants", "corrupt"]
 
 
 def corrupt(
@@ -61,20 +61,13 @@ def corrupt(
     >>> corrupt(grey, "brightness", severity=1).unique().tolist()  # 100 + 0.1 * 255, cut to an integer
     [125]
     """
-    check_name("corruption", name, CORRUPTIONS)
     if severity not in SEVERITIES:
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5, got {severity!r}")
     check_generator(generator)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images must be uint8 (N, 3 or 1, H, W), got {images.dtype} {tuple(images.shape)}")
-    check_name("constants", constants, ["auto", *CONSTANTS])
-    chosen = nearest_constants(*images.shape[-2:]) if constants == "auto" else constants
-    if name not in CONSTANTS[chosen]:
-        raise ValueError(
-            f"{name} has no constants for {chosen} ({' x '.join(map(str, images.shape[-2:]))} images with "
-            f"constants={constants!r}): pass constants='cifar' or 'imagenet', or use {', '.join(CONSTANTS[chosen])}"
-        )
-    strength = CONSTANTS[chosen][name][severity - 1]
+    height, width = images.shape[-2:]
+    strength = choose_constants(name, height, width, constants)[severity - 1]
     result = torch.empty_like(images, memory_format=torch.contiguous_format)
     if images.numel() == 0:
         return result
@@ -82,3 +75,20 @@ def corrupt(
     for source, target in zip(images.split(size), result.split(size), strict=True):
         target.copy_(CORRUPTIONS[name](source, *strength, generator=generator))
     return result
+
+
+def choose_constants(name: str, height: int, width: int, constants: Literal["auto"] | Constants = "auto") -> Levels:
+    """Return the strengths of a corruption for images of a size; raise where there are none. constants: see `corrupt`.
+
+    >>> choose_constants("defocus_blur", 32, 32)[0]
+    (0.3, 0.4)
+    """
+    check_name("corruption", name, CORRUPTIONS)
+    check_name("constants", constants, ["auto", *CONSTANTS])
+    chosen = nearest_constants(height, width) if constants == "auto" else constants
+    if name not in CONSTANTS[chosen]:
+        raise ValueError(
+            f"{name} has no constants for {chosen} ({height} x {width} images with constants={constants!r}): pass "
+            f"constants='cifar' or 'imagenet', or use {', '.join(CONSTANTS[chosen])}"
+        )
+    return CONSTANTS[chosen][name]

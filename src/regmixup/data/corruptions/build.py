@@ -11,11 +11,10 @@ import torch
 
 from regmixup import __version__
 from regmixup.data.catalogue import BENCHMARK, SEVERITIES
-from regmixup.data.corruptions import CORRUPTIONS, corrupt
-from regmixup.data.corruptions.constants import CONSTANTS, nearest_constants
+from regmixup.data.corruptions import choose_constants, corrupt
+from regmixup.data.corruptions.constants import nearest_constants
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
-from regmixup.names import check_name
 from regmixup.storage import owning, read_json, replacing, write_json
 
 NUMERICS = 1  # raised whenever the same seed gives other pixels; a folder never mixes two
@@ -26,15 +25,14 @@ def build_corrupted(
     folder: str | Path,
     *,
     names: Iterable[str] = BENCHMARK,
-    severities: Iterable[int] = SEVERITIES,
     seed: int = 0,
     device: str | torch.device = "cpu",
-    on_progress: Callable[[str, int], None] | None = None,
+    on_progress: Callable[[str, int], None] = lambda *_: None,
 ) -> Path:
     """Corrupt `source` and write it as CIFAR-10-C is stored; return the folder.
 
-    `<corruption>.npy`: uint8 (S N, H, W, C), the N images at the first severity, then at the second, and so on.
-    `labels.npy`: the labels, repeated S times. `provenance.json`: says that this was rebuilt, from what and how; it is
+    `<corruption>.npy`: uint8 (5 N, H, W, C), the N images at severity 1, then at severity 2, and so on.
+    `labels.npy`: the labels, repeated 5 times. `provenance.json`: says that this was rebuilt, from what and how; it is
     written first, so that no reader can take the folder for the released one.
 
     Each corruption and severity has a random stream of its own, so a file does not depend on which others are built. A
@@ -44,47 +42,39 @@ def build_corrupted(
     device: where the work is done; the random numbers are the same on all. on_progress: called with the corruption
     and the severity that have just been finished.
     """
-    names, severities, folder = list(names), list(severities), Path(folder)
-    for name in names:
-        check_name("corruption", name, CORRUPTIONS)
+    names, folder = list(names), Path(folder)
     count, channels, height, width = source.images.shape
-    constants = nearest_constants(height, width)
-    if without := [name for name in names if name not in CONSTANTS[constants]]:
-        raise ValueError(
-            f"{source.name} has images of {height}x{width}, for which only {', '.join(CONSTANTS[constants])} have "
-            f"strengths, not {', '.join(without)}"
-        )
+    for name in names:
+        choose_constants(name, height, width)  # raises what cannot be built before anything is written
     plan = {
         "rebuilt": True,
         "source": source.name,
         "source_fingerprint": source.fingerprint,
         "images": count,
-        "severities": severities,
+        "severities": list(SEVERITIES),
         "seed": seed,
-        "constants": constants,
+        "constants": nearest_constants(height, width),
         "frost": "procedural textures, not the photographs of CIFAR-C",
         "numerics": NUMERICS,
-        "version": __version__,
     }
     images = source.images.to(device)
     with owning(folder):
         _record(folder / "provenance.json", plan)
-        labels = source.labels.repeat(len(severities)).numpy()
+        labels = source.labels.repeat(len(SEVERITIES)).numpy()
         with replacing(folder / "labels.npy") as temporary, temporary.open("wb") as file:
             np.save(file, labels.astype(np.uint8 if len(source.classes) <= 256 else np.int64))
-        shape = (len(severities) * count, height, width, channels)
+        shape = (len(SEVERITIES) * count, height, width, channels)
         for name in names:
             path = folder / f"{name}.npy"
             if _is_whole(path, shape):
                 continue
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-                for severity in severities:  # only one is held in memory
+                for severity in SEVERITIES:  # only one is held in memory
                     generator = generator_for(seed, "corrupt", name, severity)
                     corrupted = corrupt(images, name, severity=severity, generator=generator)
                     file.write(corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
-                    if on_progress is not None:
-                        on_progress(name, severity)
+                    on_progress(name, severity)
     return folder
 
 
@@ -102,13 +92,10 @@ def _record(path: Path, plan: dict[str, Any]) -> None:
     if not path.exists():
         if any(path.parent.glob("*.npy")):
             raise ValueError(f"{path.parent} holds arrays that were not built here: choose another folder")
-        write_json(path, plan)
+        write_json(path, plan | {"version": __version__})
         return
     recorded = read_json(path)
-    differences = [
-        f"{key} is {recorded.get(key)!r}, not {plan[key]!r}"
-        for key in plan
-        if key != "version" and recorded.get(key) != plan[key]
-    ]
-    if differences:
-        raise ValueError(f"{path.parent} holds another build ({'; '.join(differences)}): choose another folder")
+    changed = [key for key in plan if recorded.get(key) != plan[key]]
+    if changed:
+        differences = "; ".join(f"{key} is {recorded.get(key)!r}, not {plan[key]!r}" for key in changed)
+        raise ValueError(f"{path.parent} holds another build ({differences}): choose another folder")

@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from regmixup.data.corruptions import corrupt
 from regmixup.data.images import ImageSet
 from regmixup.data.records import Dataset
 from regmixup.data.splits import generator_for, stratified
@@ -43,37 +44,24 @@ def _arrays() -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    images = np.rint(_arrays()["digits"] * (255 / 16)).astype(np.uint8)
+def load_embedded(dataset: Dataset, root: Path) -> ImageSet:
+    """Return `digits/<split>`, `digits-c/<corruption>/<severity>`, `digits-mirrored/test` or `photographs/test`.
+
+    Mirrored digits keep their labels; the label of a patch says which photograph it comes from.
+    """
+    if dataset.family == "photographs":
+        patches = torch.tensor(_arrays()["patches"]).unsqueeze(1)
+        labels = torch.arange(len(PHOTOGRAPHS)).repeat_interleave(len(patches) // len(PHOTOGRAPHS))
+        return ImageSet(patches, labels, PHOTOGRAPHS, dataset.name)
+    pixels = np.rint(_arrays()["digits"] * (255 / 16)).astype(np.uint8)
     labels = torch.from_numpy(_arrays()["digit_labels"]).long()
+    split = dataset.split if dataset.family == "digits" else "test"
     index = stratified(labels, tuple(FRACTIONS.values()))[list(FRACTIONS).index(split)]
-    return torch.from_numpy(images)[index].unsqueeze(1), labels[index]
-
-
-def load_digits(dataset: Dataset, root: Path) -> ImageSet:
-    """Return `digits/<split>`."""
-    return ImageSet(*_digits(dataset.split), DIGITS, dataset.name)
-
-
-def load_corrupted_digits(dataset: Dataset, root: Path) -> ImageSet:
-    """Return `digits-c/<corruption>/<severity>`."""
-    from regmixup.data.corruptions import corrupt
-
-    images, labels = _digits("test")
-    generator = generator_for(0, dataset.name)
-    images = corrupt(images, dataset.corruption, severity=dataset.severity, generator=generator)
+    images, labels = torch.from_numpy(pixels)[index].unsqueeze(1), labels[index]
+    if dataset.family == "digits-c":
+        generator = generator_for(0, dataset.name)
+        images = corrupt(images, dataset.corruption, severity=dataset.severity, generator=generator)
+    if dataset.family == "digits-mirrored":
+        keep = torch.isin(labels, torch.tensor(MIRRORED))
+        images, labels = images[keep].flip(-1), labels[keep]
     return ImageSet(images, labels, DIGITS, dataset.name)
-
-
-def load_mirrored_digits(dataset: Dataset, root: Path) -> ImageSet:
-    """Return `digits-mirrored/test`; the labels are those of the unmirrored digits."""
-    images, labels = _digits("test")
-    keep = torch.isin(labels, torch.tensor(MIRRORED))
-    return ImageSet(images[keep].flip(-1), labels[keep], DIGITS, dataset.name)
-
-
-def load_photographs(dataset: Dataset, root: Path) -> ImageSet:
-    """Return `photographs/test`; the label says which photograph a patch comes from."""
-    patches = torch.tensor(_arrays()["patches"]).unsqueeze(1)
-    labels = torch.arange(len(PHOTOGRAPHS)).repeat_interleave(len(patches) // len(PHOTOGRAPHS))
-    return ImageSet(patches, labels, PHOTOGRAPHS, dataset.name)

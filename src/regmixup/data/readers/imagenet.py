@@ -12,6 +12,7 @@ the files' names.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
 def load_variant(dataset: Dataset, root: Path) -> FolderSet:
     """List the files of `imagenet-a/test`, or of -r, -o, -v2 or -sketch."""
     folder = root / dataset.files[0]
-    classes = wnids(root)
+    classes = wnids()
     is_numbered = dataset.family == "imagenet-v2"
     label_of = {str(label) if is_numbered else wnid: label for label, wnid in enumerate(classes)}
     folders = class_folders(folder)
@@ -52,16 +53,11 @@ def load_variant(dataset: Dataset, root: Path) -> FolderSet:
         raise wrong_file(folder, f"only folders named by {named}", repr(unknown[0]))
     labels = {name: label_of[name] for name in sorted(folders, key=lambda name: label_of[name])}
     info = {"class_subset": ",".join(map(str, labels.values()))} if dataset.family in SUBSETS else {}
-    return from_class_folders(dataset.name, folder, labels, classes, info)
+    return replace(from_class_folders(dataset.name, folder, labels, classes), info=info)
 
 
-def wnids(root: Path) -> tuple[str, ...]:
-    """Return the sorted WordNet ids of the classes, from ImageNet's folders under the root, else from timm's list."""
-    for split in ("train", "val"):
-        folder = root / "imagenet" / split
-        names = class_folders(folder) if folder.is_dir() else ()
-        if len(names) == 1000:
-            return names
+def wnids() -> tuple[str, ...]:
+    """Return the sorted WordNet ids of the 1000 classes, from timm's list."""
     timm = find_spec("timm")  # importing it takes a second
     assert timm is not None
     assert timm.origin is not None

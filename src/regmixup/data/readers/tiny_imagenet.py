@@ -1,10 +1,9 @@
-"""Tiny-ImageNet-200: `tiny-imagenet-200/`, 64x64 JPEG files of 200 classes.
+"""Tiny-ImageNet-200: `tiny-imagenet-200/`, 64x64 JPEG files of 200 classes; its validation images.
 
-`tiny-imagenet/train` and `tiny-imagenet/val` are resized to 32x32, the size at which the paper uses them against
-CIFAR, by torchvision's antialiased bilinear resize, in float32, rounded half up. (The paper does not name its
-interpolation. torchvision on uint8 images may differ by one grey level, depending on the processor.)
-`tiny-imagenet-64/train` and `tiny-imagenet-64/val` are the images as they are. Labels number the classes in the sorted
-order of their WordNet ids, as an image folder would.
+`tiny-imagenet/val` is resized to 32x32, the size at which the paper uses it against CIFAR, by torchvision's antialiased
+bilinear resize, in float32, rounded half up. (The paper does not name its interpolation. torchvision on uint8 images
+may differ by one grey level, depending on the processor.) `tiny-imagenet-64/val` is the images as they are. Labels
+number the classes in the sorted order of their WordNet ids, as an image folder would.
 """
 
 from __future__ import annotations
@@ -21,22 +20,35 @@ from regmixup.data.files import reading, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.records import Dataset
 
-FOLDER = "tiny-imagenet-200"
 CHUNK = 1000
 
 
 def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
-    """Read `tiny-imagenet/train` or `tiny-imagenet/val`, or the same of `tiny-imagenet-64`."""
-    folder = root / FOLDER
-    classes = tuple(sorted(_read_lines(folder / "wnids.txt")))
-    files = _val_files(folder, classes) if dataset.split == "val" else _train_files(folder, classes)
-    if not files:
-        raise wrong_file(folder / dataset.split, "images", "none")
-    paths, labels = zip(*files, strict=True)
+    """Read the images in the order of `val_annotations.txt`.
+
+    A line has the file's name, the class, and a bounding box, separated by tabs.
+    """
+    wnids, annotations, folder = (root / file for file in dataset.files)
+    classes = tuple(sorted(_read_lines(wnids)))
+    label_of = {wnid: label for label, wnid in enumerate(classes)}
+    paths, labels = [], []
+    for line in _read_lines(annotations):
+        file, wnid, *_ = [*line.split("\t"), ""]
+        if wnid not in label_of or not re.fullmatch(r"[\w.-]+\.JPEG", file):
+            raise wrong_file(annotations, "a file's name and one of the classes, separated by a tab", f"{line!r:.80}")
+        paths.append(folder / file)
+        labels.append(label_of[wnid])
+    if not paths:
+        raise wrong_file(annotations, "images", "none")
     read = partial(open_rgb, size=(64, 64))
     chunks = (decode_all(paths[start : start + CHUNK], read) for start in range(0, len(paths), CHUNK))
     images = torch.cat([halve(chunk) if dataset.side == 32 else chunk for chunk in chunks])
     return ImageSet(images, torch.tensor(labels), classes, dataset.name)
+
+
+def _read_lines(path: Path) -> list[str]:
+    with reading(path, "text"):
+        return path.read_text(encoding="utf-8").splitlines()
 
 
 def halve(images: Tensor) -> Tensor:
@@ -47,33 +59,3 @@ def halve(images: Tensor) -> Tensor:
     # The exact values are multiples of 1/64, 1/56 (edges) or 1/49 (corners). The margin is far less than that and far
     # more than float32's errors, so that exact halves are rounded up on every machine, and nothing else is changed.
     return (small + (0.5 + 1e-3)).floor().to(torch.uint8)
-
-
-def _read_lines(path: Path) -> list[str]:
-    with reading(path, "text"):
-        return path.read_text(encoding="utf-8").splitlines()
-
-
-def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """Return the files and labels in the order of `val_annotations.txt`.
-
-    A line has the file's name, the class, and a bounding box, separated by tabs.
-    """
-    path = folder / "val" / "val_annotations.txt"
-    label_of = {wnid: label for label, wnid in enumerate(classes)}
-    files = []
-    for line in _read_lines(path):
-        file, wnid, *_ = [*line.split("\t"), ""]
-        if wnid not in label_of or not re.fullmatch(r"[\w.-]+\.JPEG", file):
-            raise wrong_file(path, "a file's name and one of the classes, separated by a tab", f"{line!r:.80}")
-        files.append((folder / "val" / "images" / file, label_of[wnid]))
-    return files
-
-
-def _train_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """Return the files and labels, class by class, in the order of the numbers in the names: `<class>_0.JPEG`, ..."""
-    return [
-        (path, label)
-        for label, wnid in enumerate(classes)
-        for path in sorted((folder / "train" / wnid / "images").glob("*.JPEG"), key=lambda p: (len(p.name), p.name))
-    ]
