@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from regmixup.metrics.scores import ASH, ReAct, ViM, energy
+from regmixup.metrics.scores.head_scores import usual_dim
 from tests.metrics.scores.made_up import WIDTH, linear_head, mixture
 from tests.references import scores as reference
 
@@ -17,9 +18,7 @@ ARRAYS = TRAIN.numpy(), TEST.numpy(), HEAD[0].numpy(), HEAD[1].numpy()
 class TestViM:
     @pytest.mark.parametrize("dim", [1, 3, 5])
     def test_it_follows_the_papers_formulas(self, dim):
-        fitted = ViM(dim=dim).fit(TRAIN, *HEAD)
-        np.testing.assert_allclose(fitted(TEST), reference.vim(*ARRAYS, dim), rtol=1e-8)
-        assert fitted.facts["dim"] == dim
+        np.testing.assert_allclose(ViM(dim=dim).fit(TRAIN, *HEAD)(TEST), reference.vim(*ARRAYS, dim), rtol=1e-8)
 
     def test_alpha_brings_the_mean_virtual_logit_to_the_mean_largest_logit(self):
         fitted = ViM(dim=2).fit(TRAIN, *HEAD)
@@ -28,9 +27,7 @@ class TestViM:
         assert virtual.mean().item() == pytest.approx(logits.amax(dim=1).mean().item(), rel=1e-10)
 
     @pytest.mark.parametrize(("width", "dim"), [(2, 1), (7, 3), (767, 383), (768, 512), (2047, 512), (2048, 1000)])
-    def test_theusual_dimension_is_the_authors(self, width, dim):
-        from regmixup.metrics.scores.head_scores import usual_dim
-
+    def test_the_usual_dimension_is_the_authors(self, width, dim):
         assert usual_dim(width) == dim
 
     def test_the_principal_space_must_leave_something(self):
@@ -58,7 +55,7 @@ class TestASH:
     def test_it_agrees_with_its_twin(self, percentile):
         positive = TEST + torch.rand(TEST.shape, generator=torch.Generator().manual_seed(2))  # no ties among zeros
         found = ASH(percentile=percentile).fit(*HEAD)(positive)
-        expected = reference.ash(positive.numpy(), *ARRAYS[2:], percentile, "s")
+        expected = reference.ash(positive.numpy(), *ARRAYS[2:], percentile)
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
     def test_a_feature_of_zeros_stays_one_and_one_number_is_always_left(self):
