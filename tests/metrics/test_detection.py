@@ -1,6 +1,5 @@
 """AUROC, average precision and FPR at TPR against loops over pairs and thresholds, and against scikit-learn."""
 
-import json
 import math
 from fractions import Fraction
 from functools import partial
@@ -12,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
-from torch import distributed as dist
 
-from regmixup.metrics.detection import AUROC, aupr, auroc, fpr_at_tpr, roc_curve
+from regmixup.metrics.detection import aupr, auroc, fpr_at_tpr, roc_curve
 from tests.references import metrics as reference
-from tests.training.ranks import run_ranks
 
 METRICS = {"auroc": auroc, "aupr": aupr, "fpr_at_tpr": fpr_at_tpr}
 
@@ -145,69 +142,3 @@ def test_bad_scores_are_refused_by_name(name, argument, bad, message):
 def test_unknown_options_are_refused(metric, option, message):
     with pytest.raises(ValueError, match=message):
         metric(*random_scores(5, 5), **option)
-
-
-# --------------------------------------------------------------------------------------------------- batch by batch
-
-
-def flagged_samples():
-    """Scores far outside [0, 1] with ties, and whether a sample is out of distribution."""
-    generator = torch.Generator().manual_seed(0)
-    ood = torch.rand(101, generator=generator) < 0.4
-    return (40 * torch.randn(101, generator=generator) + 30 * ood).round(), ood
-
-
-def streamed(metric, parts):
-    scores, ood = flagged_samples()
-    for part in parts:
-        metric.update(scores[part], ood[part])
-    return metric.compute()
-
-
-def of_all_samples():
-    scores, ood = flagged_samples()
-    return auroc(scores[~ood], scores[ood])
-
-
-@pytest.mark.parametrize("size", [1, 7, 101])
-def test_batches_give_the_value_of_all_samples_to_the_last_bit_also_after_a_reset(size):
-    metric = AUROC()
-    for _ in range(2):
-        assert streamed(metric, torch.arange(101).split(size)) == metric.compute() == of_all_samples()
-        metric.reset()
-
-
-def test_torchmetrics_squashes_raw_scores_batch_by_batch_and_is_wrong():
-    """Scores above 17 become 1 in float32, all of them ties. Passed as ranks in [0, 1], both agree."""
-    from torchmetrics.classification import BinaryAUROC
-
-    scores, ood = flagged_samples()
-    theirs = BinaryAUROC()
-    theirs.update(scores, ood.long())
-    assert abs(float(theirs.compute()) - of_all_samples()) > 0.01
-    theirs.reset()
-    theirs.update((scores - scores.min()) / (scores.max() - scores.min()), ood.long())
-    assert float(theirs.compute()) == pytest.approx(of_all_samples(), abs=1e-6)
-
-
-def in_ranks(folder):
-    """Write what each of two processes computes, by how the samples were dealt."""
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    uneven = streamed(AUROC(), [torch.arange(90)] if rank else [torch.arange(90, 101)])
-    first_has_none = streamed(AUROC(), [torch.arange(101)] if rank else [])
-    (folder / f"{rank}.json").write_text(json.dumps([uneven, first_has_none]))
-    dist.destroy_process_group()
-
-
-def test_two_processes_compute_what_one_does(tmp_path):
-    assert run_ranks(2, in_ranks, tmp_path) == [0, 0]
-    for rank in range(2):
-        assert json.loads((tmp_path / f"{rank}.json").read_text()) == [of_all_samples()] * 2
-
-
-def test_a_stream_refuses_flags_that_are_no_booleans_and_needs_samples_of_both_kinds():
-    with pytest.raises(ValueError, match=r"ood must be booleans of shape \(3,\), got torch.fl"):
-        AUROC().update(torch.rand(3), torch.ones(3))
-    with pytest.raises(ValueError, match="id_scores must be a non-empty"):
-        AUROC().compute()

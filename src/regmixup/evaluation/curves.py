@@ -170,22 +170,21 @@ def examples(
     known = restrict_predictions(test)
     scores = score_all(known)
     name = "dempster_shafer" if "dempster_shafer" in scores else "entropy"
-    top = probabilities(known).max(dim=1)
-    exhibits: list[dict[str, Any]] = []
-    if test.dataset in looks:
-        look, names = looks[test.dataset], _competing(test, classes)
-        wrong, rejected = top.indices != known.labels, scores[name] > _threshold(scores[name])
-        exhibits += [
-            _exhibit("errors", known, wrong, top.values.neg(), look, names),
-            _exhibit("rejected", known, rejected, scores[name].neg(), look, names),
-        ]
+    score, top = scores[name], probabilities(known).max(dim=1)
+    chosen = [
+        ("errors", test, known, top.indices != known.labels, -top.values),
+        ("rejected", test, known, score > _threshold(score), -score),
+    ]
     for other in ood:
-        if other.dataset in looks:
-            inside, outside = restrict_pair(test, other)
-            id_score = scores[name] if inside is test else score_all(inside)[name]
-            score, names = score_all(outside)[name], _competing(other, classes)
-            accepted = score <= _threshold(id_score)
-            exhibits.append(_exhibit("accepted", outside, accepted, score, looks[other.dataset], names))
+        inside, outside = restrict_pair(test, other)
+        id_score = score if inside is test else score_all(inside)[name]
+        ood_score = score_all(outside)[name]
+        chosen.append(("accepted", other, outside, ood_score <= _threshold(id_score), ood_score))
+    exhibits = [
+        _exhibit(kind, predictions, mask, order, looks[source.dataset], _competing(source, classes))
+        for kind, source, predictions, mask, order in chosen
+        if source.dataset in looks
+    ]
     return {"score": name, "sets": exhibits}
 
 

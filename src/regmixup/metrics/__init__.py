@@ -17,14 +17,14 @@ from regmixup.metrics.calibration import (
     nll,
     reliability,
 )
-from regmixup.metrics.detection import AUROC, DETECTION, RocCurve, ScorePair, aupr, auroc, fpr_at_tpr, roc_curve
+from regmixup.metrics.detection import DETECTION, RocCurve, ScorePair, aupr, auroc, fpr_at_tpr, roc_curve
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.selective import SELECTIVE, RiskCoverage, augrc, aurc, failure_auroc, risk_coverage
 from regmixup.metrics.shift import mean_corruption_error
 
 __all__ = [
-    "AUROC", "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap", "ClassMoments", "Interval", "Outcomes",
+    "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap", "ClassMoments", "Interval", "Outcomes",
     "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "accuracy", "adaptive_ece", "augrc", "aupr", "aurc",
     "auroc", "brier", "classwise_ece", "debiased_ece", "ece", "failure_auroc", "fisher_criterion", "fpr_at_tpr", "mce",
     "mean_corruption_error", "nll", "reliability", "resampled", "risk_coverage", "roc_curve",

@@ -14,10 +14,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.ranked import Ranked, Value, places, positions, value_of
+from regmixup.metrics.ranked import Ranked, Value, places, positions
 
 TPR = 0.95
 
@@ -85,7 +84,7 @@ class ScorePair:
 
     def value(self, values: Tensor) -> Value:
         """Return values (R, 1) as the result of a metric."""
-        return value_of(values.squeeze(1), self.inside.weights)
+        return float(values) if self.inside.weights is None else values.squeeze(1)
 
 
 def _pair(id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair:
@@ -210,45 +209,6 @@ def roc_curve(id_scores: Tensor, ood_scores: Tensor) -> RocCurve:
         for scores in (inside, outside)
     )
     return RocCurve(torch.cat([levels.new_full((1,), torch.inf), levels]), flagged, detected)
-
-
-class AUROC:
-    """The AUROC of scores that are given batch by batch, also by several processes: `update`, `compute`, `reset`.
-
-    It keeps the raw scores and computes what `auroc` computes of all of them, which is no mean over batches. Under
-    torch.distributed `compute` gathers the samples of all processes, which may have different numbers of them. All must
-    call it, and all get the same number. (torchmetrics passes values outside [0, 1] through a sigmoid batch by batch,
-    where large scores become ties and batches differ in scale.)
-
-    >>> metric = AUROC()
-    >>> metric.update(torch.tensor([10.0, 20.0, 30.0]), torch.tensor([False, False, False]))
-    >>> metric.update(torch.tensor([20.0, 90.0]), torch.tensor([True, True]))
-    >>> metric.compute()
-    0.75
-    """
-
-    def __init__(self) -> None:
-        self._batches: list[tuple[Tensor, Tensor]] = []
-
-    def update(self, scores: Tensor, ood: Tensor) -> None:
-        """Add a batch. scores: (N,). ood: (N,) bool, True for out-of-distribution samples."""
-        scores = check_vector("scores", scores)
-        self._batches.append((scores.cpu(), check_flags("ood", ood, len(scores)).cpu()))
-
-    def compute(self) -> float:
-        """Return the AUROC of all samples since `reset`; all processes must call it."""
-        processes = [self._batches]
-        if dist.is_available() and dist.is_initialized():
-            processes *= dist.get_world_size()
-            dist.all_gather_object(processes, self._batches)
-        batches = [batch for of_process in processes for batch in of_process]
-        inside = [scores[~ood] for scores, ood in batches]
-        outside = [scores[ood] for scores, ood in batches]
-        return float(auroc(torch.cat([torch.zeros(0), *inside]), torch.cat([torch.zeros(0), *outside])))
-
-    def reset(self) -> None:
-        """Forget all samples."""
-        self._batches.clear()
 
 
 DETECTION: dict[str, Callable[..., Value]] = {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.pieces import in_order, precise
-from regmixup.metrics.ranked import Ranked, Value, value_of
+from regmixup.metrics.ranked import Ranked, Value
 from regmixup.types import as_tensor
 
 _PIECE = 2**21
@@ -116,7 +116,7 @@ class Outcomes:
 
     def value(self, values: Tensor) -> Value:
         """Return values (R,) as the result of a metric."""
-        return value_of(values, self.weights)
+        return float(values) if self.weights is None else values
 
 
 def outcomes_of(

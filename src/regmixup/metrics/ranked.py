@@ -91,11 +91,6 @@ class Ranked:
         return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
 
 
-def value_of(values: Tensor, weights: Tensor | None) -> Value:
-    """Return values (R,) as the metric's result: a float where there are no weights."""
-    return values if weights is not None else float(values)
-
-
 def ascending_order(values: Tensor) -> Tensor:
     """Return the indices that sort (N,) values, stably.
 
