@@ -94,12 +94,6 @@ def test_examples_of_an_ood_set_of_some_classes_are_compared_with_test_images_of
     assert exhibits(test, [ood])[2] == ("accepted", 1, [("one", "")])
 
 
-def test_a_test_set_without_the_subsets_classes_is_refused():
-    ood = Predictions(torch.zeros(1, 4), torch.tensor([1]), dataset="o", info=SUBSET)
-    with pytest.raises(ValueError, match="test has no image of the 2 classes of o"):
-        restrict_pair(Predictions(torch.zeros(1, 4), torch.tensor([0]), dataset="test"), ood)
-
-
 def test_a_set_of_all_classes_is_left_as_it_is():
     assert restrict_predictions(TEST) is TEST
 

@@ -84,10 +84,9 @@ def _in_bins(cumulated: Tensor, bounds: Tensor) -> Tensor:
 class Reliability:
     """Per-bin data of a reliability diagram; empty bins have mean confidence and accuracy NaN.
 
-    edges: (B + 1,); count, confidence, accuracy: (B,).
+    count, confidence, accuracy: (B,).
     """
 
-    edges: Tensor
     count: Tensor
     confidence: Tensor
     accuracy: Tensor
@@ -102,7 +101,7 @@ def reliability(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_b
         _in_bins(sums, bounds)[0] for sums in (outcomes.ranked.before, outcomes.right_before, outcomes.gap_before)
     )
     accuracy = right / count
-    return Reliability(equal_width_edges(num_bins, count), count.long(), gap / count + accuracy, accuracy)
+    return Reliability(count.long(), gap / count + accuracy, accuracy)
 
 
 def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:

@@ -31,10 +31,9 @@ class TestViM:
         assert usual_dim(width) == dim
 
     def test_the_principal_space_must_leave_something(self):
-        with pytest.raises(ValueError, match="dim must leave a direction of the 6 features, got 6"):
-            ViM(dim=6).fit(TRAIN, *HEAD)
-        with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
-            ViM(dim=0)
+        for dim in (0, 6):
+            with pytest.raises(ValueError, match=f"dim must be positive and leave .* of the 6 features, got {dim}"):
+                ViM(dim=dim).fit(TRAIN, *HEAD)
 
     def test_features_that_never_leave_the_principal_space_are_refused(self):
         flat = torch.zeros(20, WIDTH, dtype=torch.float64)
@@ -62,17 +61,6 @@ class TestASH:
         assert ASH().shaped(torch.zeros(2, 5)).tolist() == [[0.0] * 5] * 2
         assert (ASH(percentile=99).shaped(torch.rand(4, 5)) > 0).sum(dim=1).tolist() == [1] * 4
 
-    @pytest.mark.parametrize(
-        ("call", "message"),
-        [
-            (lambda: ASH(percentile=100), "percentile must be"),
-            (lambda: ReAct(percentile=101), "percentile must be a finite number >= 0 and <= 100, got 101"),
-            (
-                lambda: ASH().fit(*HEAD)(torch.full((1, WIDTH), -1.0)),
-                "ASH needs features >= 0, .* got -1",
-            ),
-        ],
-    )
-    def test_what_has_no_meaning_is_refused(self, call, message):
-        with pytest.raises(ValueError, match=message):
-            call()
+    def test_features_below_zero_are_refused(self):
+        with pytest.raises(ValueError, match=r"ASH needs features >= 0, .* got -1"):
+            ASH().fit(*HEAD)(torch.full((1, WIDTH), -1.0))

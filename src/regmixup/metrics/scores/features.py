@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
 
@@ -49,18 +48,14 @@ class KNN:
     k: int | None = None
     normalise: bool = True
 
-    def __post_init__(self) -> None:
-        if self.k is not None:
-            check_count("k", self.k)
-
     def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k. labels: (N,), needed for the default k alone."""
         features = check_features(features, finite=True)
         if self.k is None and labels is None:
             raise ValueError("labels must be given for the default k, which their classes choose, got None")
         k = self.k if self.k is not None else default_k(labels)  # type: ignore[arg-type]
-        if len(features) < k:
-            raise ValueError(f"features must hold at least k = {k} train samples, got {len(features)}")
+        if not 0 < k <= len(features):
+            raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
         sums = in_pieces(lambda piece: self._scaled(piece).sum(dim=0, keepdim=True), features)

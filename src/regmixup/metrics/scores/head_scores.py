@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.scores.features import FittedScore, in_pieces
@@ -34,9 +33,6 @@ class ReAct:
     """
 
     percentile: float = 90.0
-
-    def __post_init__(self) -> None:
-        check_number("percentile", self.percentile, least=0, most=100)
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
@@ -63,9 +59,6 @@ class ASH:
     """
 
     percentile: float = 65.0
-
-    def __post_init__(self) -> None:
-        check_number("percentile", self.percentile, least=0, below=100)
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
@@ -97,18 +90,14 @@ class ViM:
 
     dim: int | None = None
 
-    def __post_init__(self) -> None:
-        if self.dim is not None:
-            check_count("dim", self.dim)
-
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_features(features, finite=True)
         width = features.shape[1]
         head = linear_head(head_weight, head_bias)
         dim = self.dim if self.dim is not None else usual_dim(width)
-        if dim >= width:
-            raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
+        if not 0 < dim < width:
+            raise ValueError(f"dim must be positive and leave a direction of the {width} features, got {dim}")
         bias = head(precise(features[:1]).new_zeros(width))
         origin = -torch.linalg.pinv(precise(torch.as_tensor(head_weight).detach())) @ bias
         moment = origin.new_zeros(width, width)

@@ -12,7 +12,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regmixup.config import check_number
 from regmixup.metrics.pieces import in_order, precise
 
 _PIECE = 2**20
@@ -122,7 +121,6 @@ def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
     >>> round(1 - odin(torch.tensor([[1000.0, 0.0]])).item(), 4)  # 1 / (1 + 1 / e)
     0.7311
     """
-    check_number("temperature", temperature, above=0)
     return max_probability(softmax_of(logits).logits / temperature)
 
 

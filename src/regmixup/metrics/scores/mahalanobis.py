@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_number
+from regmixup.config import check_choices
 from regmixup.metrics.fisher import ClassMoments, check_features
 from regmixup.metrics.outcomes import check_labels
 from regmixup.metrics.scores.features import FittedScore, in_pieces
@@ -40,7 +40,6 @@ class Mahalanobis:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_number("jitter", self.jitter, least=0)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
@@ -73,9 +72,6 @@ class RelativeMahalanobis:
     """
 
     jitter: float = 1e-3
-
-    def __post_init__(self) -> None:
-        check_number("jitter", self.jitter, least=0)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""

@@ -34,7 +34,6 @@ class Score:
     fits: True if it can, and should, be fitted on these train predictions, which hold features.
     """
 
-    name: str
     reads: Literal["logits", "probs", "member_logits", "features"]
     function: Callable[..., Any]
     fits: Callable[[Any], bool] = lambda train: True
@@ -58,30 +57,27 @@ def _has_rectified(train: Any) -> bool:
 
 
 REGISTRY: dict[str, Score] = {
-    score.name: score
-    for score in (
-        Score("dempster_shafer", "logits", logit_scores.dempster_shafer),
-        Score("entropy", "probs", logit_scores.entropy),
-        Score("energy", "logits", logit_scores.energy),
-        Score("max_probability", "probs", logit_scores.max_probability),
-        Score("max_logit", "logits", logit_scores.max_logit),
-        Score("gen", "probs", logit_scores.gen),
-        # ODIN sees no more than the softmax either, but its temperature divides logits, which a mean has not.
-        Score("odin", "logits", logit_scores.odin),
-        Score("mutual_information", "member_logits", logit_scores.mutual_information),
-        Score("mahalanobis", "features", _of_classes(Mahalanobis())),
-        Score("mahalanobis_tied", "features", _of_classes(Mahalanobis(covariance="tied"))),
-        Score("relative_mahalanobis", "features", _of_classes(RelativeMahalanobis())),
-        Score("knn", "features", _of_classes(KNN()), lambda train: len(train) >= default_k(train.labels)),
-        Score("vim", "features", _of_head(ViM()), _has_head),
-        Score("react", "features", _of_head(ReAct()), _has_head),
-        Score("ash", "features", lambda train: ASH().fit(train.head_weight, train.head_bias), _has_rectified),
-    )
+    "dempster_shafer": Score("logits", logit_scores.dempster_shafer),
+    "entropy": Score("probs", logit_scores.entropy),
+    "energy": Score("logits", logit_scores.energy),
+    "max_probability": Score("probs", logit_scores.max_probability),
+    "max_logit": Score("logits", logit_scores.max_logit),
+    "gen": Score("probs", logit_scores.gen),
+    # ODIN sees no more than the softmax either, but its temperature divides logits, which a mean has not.
+    "odin": Score("logits", logit_scores.odin),
+    "mutual_information": Score("member_logits", logit_scores.mutual_information),
+    "mahalanobis": Score("features", _of_classes(Mahalanobis())),
+    "mahalanobis_tied": Score("features", _of_classes(Mahalanobis(covariance="tied"))),
+    "relative_mahalanobis": Score("features", _of_classes(RelativeMahalanobis())),
+    "knn": Score("features", _of_classes(KNN()), lambda train: len(train) >= default_k(train.labels)),
+    "vim": Score("features", _of_head(ViM()), _has_head),
+    "react": Score("features", _of_head(ReAct()), _has_head),
+    "ash": Score("features", lambda train: ASH().fit(train.head_weight, train.head_bias), _has_rectified),
 }
 """Not `duq`, as logits do not tell whether they are log-kernels."""
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
-    score.name: score.function for score in REGISTRY.values() if score.reads in ("logits", "probs")
+    name: score.function for name, score in REGISTRY.items() if score.reads in ("logits", "probs")
 }
 """The scores of logits that any model has, as functions."""
 
@@ -102,7 +98,7 @@ def register(
         raise ValueError(f"score {name} must have either a function of logits or a fit, got {function!r} and {fit!r}")
     plugins.record("score", name, function or fit, REGISTRY, version=version)
     if fit is not None:
-        REGISTRY[name] = Score(name, "features", fit)
+        REGISTRY[name] = Score("features", fit)
         return
 
     def score(logits: Tensor | Softmax) -> Tensor:
@@ -113,14 +109,14 @@ def register(
             raise ValueError(f"score {name} must return a tensor of shape ({len(table)},), got {shape}")
         return scores
 
-    REGISTRY[name] = Score(name, "logits", score)
+    REGISTRY[name] = Score("logits", score)
     SCORES[name] = score
 
 
 def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:
     """Return the scores that these predictions allow, given the train predictions to fit on, in table order."""
     plugins.load()  # whose scores are in every table, whichever process makes it
-    return [score.name for score in REGISTRY.values() if _allowed(score, predictions, train)]
+    return [name for name, score in REGISTRY.items() if _allowed(score, predictions, train)]
 
 
 def _allowed(score: Score, predictions: Predictions, train: Predictions | None) -> bool:
