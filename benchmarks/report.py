@@ -26,7 +26,8 @@ import torch
 from regmixup.config import encode
 from regmixup.data.catalogue import BENCHMARK
 from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves, thumbnail
-from regmixup.metrics.registry import CLASSIFICATION, DETECTION, ON_SHIFT
+from regmixup.metrics.calibration import CLASSIFICATION, ON_SHIFT
+from regmixup.metrics.detection import DETECTION
 from regmixup.posthoc import as_given
 from regmixup.report.output import write_report
 from regmixup.report.results import Results

@@ -13,7 +13,7 @@ class Classifier(lightning.LightningModule):
     def __init__(self, network, objective, *, lr=0.05, generator=None):
         super().__init__()
         self.network, self.objective, self.lr, self.generator = network, objective, lr, generator
-        self.auroc = rm.metrics.AUROC()
+        self.scores = [], []
 
     def forward(self, x):
         return self.network(x)
@@ -25,12 +25,12 @@ class Classifier(lightning.LightningModule):
         return out.loss
 
     def validation_step(self, batch, batch_idx, dataloader_idx=0):
-        scores = rm.scores.dempster_shafer(self(batch[0]))
-        self.auroc.update(scores, torch.full_like(scores, dataloader_idx == 1, dtype=torch.bool))
+        self.scores[dataloader_idx].append(rm.scores.dempster_shafer(self(batch[0])))
 
     def on_validation_epoch_end(self):
-        self.log("auroc", self.auroc.compute())  # of all batches of all processes, not a mean of theirs
-        self.auroc.reset()
+        known, other = map(torch.cat, self.scores)  # an AUROC is no mean over batches; of several processes, gather
+        self.log("auroc", rm.metrics.auroc(known, other))
+        self.scores = [], []
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9)

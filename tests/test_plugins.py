@@ -301,7 +301,7 @@ class TestScores:
         given = rm.Predictions(logits, torch.tensor([0, 1, 2, 0, 1, 2]), features=features)
         assert "far" in rm.scores.available(given, given)
         assert "far" not in rm.scores.available(given)
-        found = rm.scores.fit_scores(given, ["far"])["far"](features)
+        found = rm.scores.fit_scores(given)["far"](features)
         assert torch.equal(found, (features - features.mean(dim=0)).norm(dim=1))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regmixup.metrics.registry import CLASSIFICATION, SELECTIVE
+from regmixup.metrics import CLASSIFICATION, SELECTIVE
 from regmixup.metrics.scores import SCORES
 from regmixup.run_folder import read_provenance, write_provenance
 from regmixup.storage import read_rows

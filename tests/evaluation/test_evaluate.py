@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.evaluation.evaluate import evaluate, relative_rows
+from regmixup.evaluation.evaluate import evaluate, fit_temperature, relative_rows
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, classwise_ece, debiased_ece, ece, mce, nll
-from regmixup.metrics.detection import aupr, auroc, fpr_at_tpr
+from regmixup.metrics.detection import DETECTION
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
-from regmixup.metrics.registry import SELECTIVE
 from regmixup.metrics.scores import SCORES
-from regmixup.metrics.selective import scod_augrc, scod_aurc
+from regmixup.metrics.selective import SELECTIVE
+from regmixup.posthoc import TemperatureScaling, as_given
 from regmixup.types import Predictions, Row
 
 CLASSIFICATION = {
@@ -20,13 +20,6 @@ CLASSIFICATION = {
     "debiased_ece": debiased_ece,
 }  # fmt: skip
 ON_TEST_ALONE = {"classwise_ece": classwise_ece, "mce": mce}
-DETECTION = {
-    "auroc": auroc,
-    "aupr": aupr,
-    "aupr_id": lambda a, b: aupr(a, b, positive="id"),
-    "fpr_at_tpr": fpr_at_tpr,
-    "fpr_at_tpr_ood": lambda a, b: fpr_at_tpr(a, b, convention="detect_ood"),
-}
 CLASSES = 4
 
 
@@ -107,15 +100,25 @@ def test_every_score_and_metric_is_present_for_every_ood_set(rows, score):
 
 
 def test_temperature_comes_from_validation_alone(rows):
+    temperature = value(rows, metric="temperature")
+    assert temperature == TemperatureScaling().fit(VALIDATION.logits, VALIDATION.labels).temperature
     other_labels = replace(TEST, labels=TEST.labels.roll(1))
-    again = evaluate(other_labels, validation=VALIDATION)
-    assert value(again, metric="temperature") == value(rows, metric="temperature")
-    assert value(again, posthoc="none", metric="accuracy") != value(
-        rows, dataset="toy/test", metric="accuracy", posthoc="none"
-    )
+    again = evaluate(other_labels, validation=VALIDATION, bootstrap=None)
+    assert value(again, metric="temperature") == temperature
     calm = replace(VALIDATION, logits=VALIDATION.logits / 2)
-    halved = value(evaluate(TEST, validation=calm), metric="temperature")
-    assert halved == pytest.approx(value(rows, metric="temperature") / 2, abs=2e-3)
+    halved = value(evaluate(TEST, validation=calm, bootstrap=None), metric="temperature")
+    assert halved == pytest.approx(temperature / 2, abs=2e-3)
+
+
+def test_a_temperature_from_elsewhere_takes_the_place_of_the_validation_set(rows):
+    temperature = fit_temperature(as_given, VALIDATION)
+    elsewhere = evaluate(TEST, temperature=temperature, shift=SHIFT, ood=OOD, bootstrap=None)
+    assert [row.value for row in elsewhere] == [row.value for row in rows]
+    assert all(row.low is None and row.high is None for row in elsewhere)
+    with pytest.raises(ValueError, match=r"temperature must be None where it is chosen on toy/val, got 2\.0"):
+        evaluate(TEST, validation=VALIDATION, temperature=2.0)
+    with pytest.raises(ValueError, match="toy/test is no validation set"):
+        fit_temperature(as_given, TEST)
 
 
 def test_for_ece_the_mean_over_subsets_is_not_pooling():
@@ -134,19 +137,15 @@ def test_there_are_no_other_rows(rows):
     classification = 2 * len(CLASSIFICATION)
     test = 2 * len(CLASSIFICATION | ON_TEST_ALONE) + 1 + len(SCORES) * len(SELECTIVE)  # with the temperature
     shift = classification * (len(SHIFT) + 1)
-    detection = len(OOD) * len(SCORES) * (len(DETECTION) + 2)  # SCOD
+    detection = len(OOD) * len(SCORES) * len(DETECTION)
     assert len(rows) == test + shift + detection
     assert {row.posthoc for row in rows if row.score} == {"none"}
-
-
-def test_every_row_carries_the_template(rows):
     carried = {(row.study, row.run, row.method, row.network, row.train_set, row.seed) for row in rows}
     assert carried == {("s", "r", "m", "net", "toy/train", 7)}
 
 
 def test_rows_count_the_samples_behind_them(rows):
-    counted = [row for row in rows if row.metric != "temperature" and not row.metric.startswith("scod")]
-    counts = {(row.dataset, row.corruption, row.severity): row.n for row in counted}
+    counts = {(row.dataset, row.corruption, row.severity): row.n for row in rows if row.metric != "temperature"}
     assert counts == {
         ("toy/test", "", None): 120,
         ("toy-c", "blur", 1): 120,
@@ -168,14 +167,14 @@ def row_of(rows, **wanted):
 
 def test_every_measured_row_has_an_interval_but_those_that_are_not_resampled(rows):
     without = {row.metric for row in rows if row.low is None}
-    assert without == {"temperature"}
+    assert without == {"temperature", "classwise_ece"}
     assert all(row.low <= row.high for row in rows if row.low is not None)
 
 
 def test_groups_add_the_mean_over_their_ood_sets(rows):
     groups = {"near": ["near/test"], "all": ["near/test", "far/test"]}
     grouped = evaluate(TEST, validation=VALIDATION, shift=SHIFT, ood=OOD, groups=groups, row=Row())
-    assert len(grouped) == len(rows) + 2 * len(SCORES) * (len(DETECTION) + 2)
+    assert len(grouped) == len(rows) + 2 * len(SCORES) * len(DETECTION)
     each = [row_of(grouped, dataset=ood.dataset, score="energy", metric="auroc") for ood in OOD]
     mean = row_of(grouped, dataset="all", score="energy", metric="auroc")
     assert mean.value == pytest.approx(sum(row.value for row in each) / 2)
@@ -202,19 +201,13 @@ def test_the_intervals_are_percentiles_over_resampled_test_images(rows):
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_shifted_versions_are_resampled_together(rows):
+def test_shifted_versions_are_resampled_together():
     """The mean over subsets of the same images has the interval of the mean, not the mean of the intervals."""
     same = [replace(TEST, dataset=f"toy-c/copy/{severity}") for severity in (1, 2, 3)]
     again = evaluate(TEST, shift=same)
     single = row_of(again, dataset="toy/test", metric="ece")
     mean = row_of(again, dataset="toy-c", corruption="mean", metric="ece")
     assert (mean.low, mean.high) == pytest.approx((single.low, single.high), abs=1e-12)
-
-
-def test_intervals_can_be_left_out_and_change_no_value(rows):
-    bare = evaluate(TEST, validation=VALIDATION, shift=SHIFT, ood=OOD, bootstrap=None)
-    assert all(row.low is None and row.high is None for row in bare)
-    assert [row.value for row in bare] == [row.value for row in rows]
 
 
 # ----------------------------------------------------------------------------------------------------- held out
@@ -260,11 +253,11 @@ def broken(worst):
 @pytest.mark.parametrize(
     ("test", "sets", "message"),
     [
-        (TEST, {"shift": [made_up("s/x/1", 0), made_up("s/x/1", 2)]}, "given once, got s/x/1 more than once"),
+        (TEST, {"shift": [made_up("s/x/1", 0), made_up("s/x/1", 2)]}, "given once, got s/x/1 2 times"),
         (
             TEST,
             {"ood": [replace(OOD[0], dataset=""), replace(OOD[1], dataset="")]},
-            "given once, got one without a name more than once",
+            "given once, got one without a name 2 times",
         ),
         (
             TEST,
@@ -344,17 +337,6 @@ def test_all_right_and_all_wrong_have_the_exact_interval_and_not_one_of_length_z
         assert row.high == pytest.approx(high if high is not None else 1 - 0.025 ** (1 / 120))
         below = row.low if row.value else 1 - row.high
         assert below**120 == pytest.approx(0.025)  # so accurate a model has all 120 right in 1 of 40 sets
-
-
-def test_selective_prediction_is_measured_with_the_ood_images_present(rows):
-    """All images of both sets, each once, with an interval around the value."""
-    correct = TEST.logits.argmax(dim=1) == TEST.labels
-    for other in OOD:
-        for metric, function in (("scod_aurc", scod_aurc), ("scod_augrc", scod_augrc)):
-            (row,) = [r for r in rows if (r.dataset, r.score, r.metric) == (other.dataset, "entropy", metric)]
-            assert row.value == function(SCORES["entropy"](TEST.logits), correct, SCORES["entropy"](other.logits))
-            assert row.n == len(TEST) + len(other)
-            assert row.low < row.value < row.high
 
 
 def test_train_features_bring_the_scores_of_features():

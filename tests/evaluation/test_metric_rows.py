@@ -1,4 +1,4 @@
-"""One pass over the logits in pieces: what it finds, and how little it holds."""
+"""Logits read in pieces: what that finds, and how little it holds."""
 
 import os
 import re
@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from regmixup.evaluation.evaluate import evaluate
-from regmixup.evaluation.metric_rows import Version, per_image
+from regmixup.evaluation.metric_rows import Version, read_outcomes
 from regmixup.metrics.calibration import accuracy, brier, classwise_ece, ece, nll
-from regmixup.metrics.scores import score_all
 from regmixup.posthoc import as_given, ensemble, probabilities
 from regmixup.types import Predictions
 
@@ -30,24 +29,21 @@ def made_up(seed=0, count=500, classes=7):
 @pytest.mark.parametrize("average", [None, "logits", "probs"])
 def test_pieces_give_what_the_whole_table_gives(average, temperature, monkeypatch):
     monkeypatch.setattr("regmixup.evaluation.metric_rows._PIECE", 100)
-    given = made_up() if average is None else ensemble([made_up(1), made_up(2)], average=average)
-    names = list(score_all(given))
-    found = per_image(Version(given, temperature), classwise=True, scores=names if temperature == 1 else ())
-    probs = probabilities(as_given(given, temperature))
+    predictions = made_up() if average is None else ensemble([made_up(1), made_up(2)], average=average)
+    outcomes = read_outcomes(Version(predictions, temperature), classwise=True)
+    probs = probabilities(as_given(predictions, temperature))
     for metric in (accuracy, nll, brier, ece, classwise_ece):
-        assert metric(found.outcomes) == pytest.approx(metric(probs, given.labels), rel=1e-12)
-    assert torch.equal(found.outcomes.correct, probs.argmax(dim=1) == given.labels)
-    for name, score in found.scores.items():
-        torch.testing.assert_close(score, score_all(given)[name], rtol=1e-14, atol=0)
+        assert metric(outcomes) == pytest.approx(metric(probs, predictions.labels), rel=1e-12)
+    assert torch.equal(outcomes.correct, probs.argmax(dim=1) == predictions.labels)
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    given = made_up(count=3000)
+    predictions = made_up(count=3000)
     monkeypatch.setattr("regmixup.evaluation.metric_rows._PIECE", 2**10)
     values = []
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        values.append([row.value for row in evaluate(given, bootstrap=None)])
+        values.append([row.value for row in evaluate(predictions, bootstrap=None)])
     assert values[0] == values[1]
 
 
@@ -61,7 +57,7 @@ def test_evaluating_a_mapped_file_holds_less_than_its_float64_probabilities_woul
     found = re.search(r"20,000 x 500 logits \((\d+) MB\).* (\d+|nan) MB beside the file", text)
     if found[2] != "nan":  # where the system does not tell
         assert int(found[2]) < 2 * int(found[1])
-    assert "2 OOD files of 1,000 x 10 logits, no intervals: 127 rows" in text
+    assert "2 OOD files of 1,000 x 10 logits, no intervals: 99 rows" in text
 
 
 def test_the_benchmark_of_a_whole_evaluation_runs(capsys):

@@ -3,14 +3,12 @@
 import sys
 from types import SimpleNamespace
 
-import pytest
-
 from regmixup.evaluation.rows import Rows
 from regmixup.types import Row
 
 ROWS = Rows(
     [
-        Row(dataset="a<b/test", metric="accuracy", value=0.5, low=0.25, high=0.75, n=1200),
+        Row(dataset="toy/test", metric="accuracy", value=0.5, low=0.25, high=0.75, n=1200),
         Row(dataset="toy-c", corruption="fog", severity=3, metric="ece", value=0.125, posthoc="temperature"),
         Row(dataset="far", score="energy", metric="auroc", value=0.9),
     ]
@@ -20,22 +18,16 @@ ROWS = Rows(
 def test_they_print_as_a_table_with_a_line_for_each():
     assert repr(ROWS).splitlines() == [
         "dataset   shift  posthoc or score  metric    value   interval          n",
-        "a<b/test         none              accuracy  0.5000  0.2500 to 0.7500  1,200",
+        "toy/test         none              accuracy  0.5000  0.2500 to 0.7500  1,200",
         "toy-c     fog 3  temperature       ece       0.1250",
         "far              energy            auroc     0.9000",
     ]
-    html = ROWS._repr_html_()
-    assert html.count("<tr>") == 4
-    assert "<td>a&lt;b/test</td>" in html
-    assert "<td>0.2500 to 0.7500</td>" in html
 
 
 def test_of_many_the_first_are_shown_and_all_are_counted():
-    many = Rows(ROWS * 500)
-    lines = repr(many).splitlines()
+    lines = repr(Rows(ROWS * 500)).splitlines()
     assert len(lines) == 62
     assert lines[-1] == "... 1,500 rows in all; .to_pandas() has every one"
-    assert "1,500 rows" in many._repr_html_()
 
 
 def test_they_are_a_list_with_the_resampled_values_beside_it():
@@ -44,11 +36,8 @@ def test_they_are_a_list_with_the_resampled_values_beside_it():
     assert type(ROWS + ROWS) is list
 
 
-def test_pandas_gets_a_column_for_every_field_or_is_named(monkeypatch):
+def test_pandas_gets_a_column_for_every_field(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     table = ROWS.to_pandas()
     assert [line["value"] for line in table] == [0.5, 0.125, 0.9]
     assert (table[1]["corruption"], table[1]["severity"]) == ("fog", 3)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ValueError, match="to_pandas needs pandas, which is not installed: pip install pandas"):
-        ROWS.to_pandas()

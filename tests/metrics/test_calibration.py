@@ -71,28 +71,18 @@ def test_reliability_has_nan_in_empty_bins_and_the_means_in_the_others():
     probs = torch.tensor([[0.65, 0.35], [0.64, 0.36], [1.0, 0.0]], dtype=torch.float64)
     diagram = reliability(probs, torch.tensor([0, 1, 0]), num_bins=5)
     assert diagram.count.tolist() == [0, 0, 0, 2, 1]
-    assert diagram.total == 3
     assert torch.isnan(diagram.confidence[:3]).all()
     assert torch.isnan(diagram.accuracy[:3]).all()
     assert diagram.confidence[3:].tolist() == pytest.approx([0.645, 1.0])
     assert diagram.accuracy[3:].tolist() == [0.5, 1.0]
 
 
-def test_interpolated_bins_leave_out_the_smallest_confidence_as_the_reference_does():
-    probs, labels = softmax_table(2000, 5, seed=3)
-    diagram = reliability(probs, labels, binning="interp")
-    assert int(diagram.count.sum()) == 1999
-    assert diagram.total == 2000
-    assert diagram.edges[0] == probs.amax(dim=1).min()
-    assert diagram.edges[-1] == probs.amax(dim=1).max()
-
-
-def test_interpolated_bins_put_tied_samples_in_the_first_bin_that_reaches_them():
+def test_interpolated_bins_leave_out_the_smallest_confidence_and_put_ties_in_the_first_bin_that_reaches_them():
+    """Edges at positions 0, 2, 4, ...: 0.6, then 1.0 fifteen times: 29 samples fall in the first bin, one in none."""
     probs = torch.tensor([[0.6, 0.4]] + [[1.0, 0.0]] * 29, dtype=torch.float64)
-    diagram = reliability(probs, torch.zeros(30, dtype=torch.int64), binning="interp")
-    # Edges at positions 0, 2, 4, ...: 0.6, then 1.0 fourteen times and more: all 29 fall in the first bin.
-    assert diagram.count.tolist() == [29] + [0] * 14
-    assert diagram.edges.tolist() == [0.6] + [1.0] * 15
+    assert adaptive_ece(probs, torch.zeros(30, dtype=torch.int64)) == 0.0
+    assert adaptive_ece(probs, torch.tensor([0] + [1] * 29)) == pytest.approx(29 / 30)
+    assert adaptive_ece(probs, torch.zeros(30, dtype=torch.int64), binning="split") == pytest.approx(0.4 / 30)
 
 
 def test_all_samples_tied_fall_in_no_interpolated_bin():
@@ -100,12 +90,6 @@ def test_all_samples_tied_fall_in_no_interpolated_bin():
     labels = torch.zeros(20, dtype=torch.int64)
     assert adaptive_ece(probs, labels) == 0.0
     assert adaptive_ece(probs, labels, binning="split") == pytest.approx(0.75)
-
-
-def test_split_bins_differ_by_at_most_one_sample_and_keep_all():
-    probs, labels = softmax_table(47, 3, seed=4)
-    count = reliability(probs, labels, binning="split").count
-    assert count.tolist() == [4, 4] + [3] * 13
 
 
 def test_scikit_learn_clips_a_zero_probability_and_we_do_not():
@@ -155,18 +139,6 @@ def test_a_value_out_of_range_is_found_in_any_piece(monkeypatch):
                 metric(probs, labels)
 
 
-def test_ece_of_a_calibrated_stream_tends_to_zero():
-    """Labels drawn from the stated probabilities themselves: the error is sampling noise, falling as 1 / sqrt(N)."""
-    generator = torch.Generator().manual_seed(8)
-    probs = (2 * torch.randn(200_000, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
-    labels = torch.multinomial(probs, 1, generator=generator).squeeze(1)
-    sharpened = (2 * probs.log()).softmax(dim=1)
-    for error in (ece, adaptive_ece):
-        assert error(probs, labels) < 0.004
-        assert error(probs[:500], labels[:500]) > 3 * error(probs, labels)
-        assert error(sharpened, labels) > 0.1
-
-
 VARIANTS = {"classwise_ece": classwise_ece, "debiased_ece": debiased_ece, "mce": mce}
 
 
@@ -206,7 +178,6 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_below_it(num_bins):
         probs[0, 0] = j / num_bins
         diagram = reliability(probs, torch.tensor([0]), num_bins=num_bins)
         assert diagram.count.nonzero().item() == j - 1, f"confidence {j}/{num_bins}"
-        assert diagram.edges[j] == j / num_bins
 
 
 @pytest.mark.parametrize("classes", [3, 50])
@@ -254,7 +225,6 @@ def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
         ("ece", [[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
         ("ece", [[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1 \(-1: the class is unk"),
         ("accuracy", [[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] .pass softmax.logits.., got values from -2 to 5"),
-        ("mce", [[math.nan, 0.5]], [0], r"probs must lie in \[0, 1\] .* nan"),
         ("ece", np.zeros((0, 3)), np.zeros(0, int), "probs must hold at least one sample"),
     ],
 )
@@ -267,7 +237,6 @@ def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
     ("metric", "options", "message"),
     [
         (adaptive_ece, {"binning": "width"}, "binning must be 'interp' or 'split', got 'width'"),
-        (mce, {"binning": "mass"}, "binning must be .* got 'mass'"),
         (ece, {"num_bins": 0}, "num_bins must be at least 1, got 0"),
         (classwise_ece, {"num_bins": 0}, "num_bins must be at least 1, got 0"),
     ],

@@ -77,9 +77,3 @@ def test_dead_units_need_the_regulariser():
 def test_arguments_are_checked(features, labels, message):
     with pytest.raises(ValueError, match=message):
         fisher_criterion(features, labels)
-
-
-def test_the_regulariser_is_checked():
-    features, labels = clouds()
-    with pytest.raises(ValueError, match="regulariser must be a finite number >= 0, got -1"):
-        fisher_criterion(features, labels, regulariser=-1)

@@ -9,18 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.registry import SELECTIVE
-from regmixup.metrics.selective import (
-    Selection,
-    augrc,
-    aurc,
-    coverage_at_risk,
-    eaurc,
-    failure_auroc,
-    risk_coverage,
-    scod_augrc,
-    scod_aurc,
-)
+from regmixup.metrics.detection import ScorePair
+from regmixup.metrics.selective import SELECTIVE, augrc, aurc, failure_auroc, risk_coverage
 from tests.references import metrics as reference
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 6).map(float), st.booleans()), min_size=1, max_size=25)
@@ -66,39 +56,23 @@ def test_failure_auroc_counts_pairs_and_gives_augrc(samples):
     assert augrc(scores, correct) == pytest.approx((1 - found) * acc * (1 - acc) + (1 - acc) ** 2 / 2, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
-@given(samples=SAMPLES, ood=st.lists(st.integers(0, 6).map(float), min_size=1, max_size=25))
-def test_scod_counts_an_accepted_ood_sample_as_an_error(samples, ood):
-    scores, correct = tensors(samples)
-    joined, right = tensors([*samples, *((score, False) for score in ood)])
-    assert scod_aurc(scores, correct, torch.tensor(ood)) == aurc(joined, right)
-    assert scod_augrc(scores, correct, torch.tensor(ood).double()) == augrc(joined, right)
-
-
 @settings(max_examples=40, deadline=None)
-@given(samples=SAMPLES, percent=st.integers(0, 100))
-def test_the_curve_counts_what_each_threshold_accepts(samples, percent):
+@given(samples=SAMPLES)
+def test_the_curve_counts_what_each_threshold_accepts(samples):
     scores, correct = tensors(samples)
     curve = risk_coverage(scores, correct)
     assert curve.threshold.tolist() == sorted(set(scores.tolist()))
-    kept = [0.0]
     for threshold, coverage, risk in zip(curve.threshold, curve.coverage, curve.risk, strict=True):
         accepted = [c for s, c in samples if s <= threshold]
         assert float(coverage) == len(accepted) / len(samples)
         assert float(risk) == accepted.count(False) / len(accepted)
-        if 100 * accepted.count(False) <= percent * len(accepted):
-            kept.append(len(accepted) / len(samples))
-    assert coverage_at_risk(scores, correct, risk=percent / 100) == max(kept)
 
 
-def test_a_perfect_score_has_no_excess_and_a_constant_one_has_the_error_rate_everywhere():
+def test_a_perfect_score_and_a_constant_one():
     correct = torch.tensor([True] * 7 + [False] * 3)
-    assert eaurc((~correct).double() + torch.linspace(0, 0.1, 10), correct) == pytest.approx(0, abs=1e-12)
-    assert eaurc(-torch.arange(10.0), correct) > 0
-    assert aurc(torch.zeros(10), correct) == pytest.approx(0.3)
     best = sum(max(0, i - 7) / i for i in range(1, 11)) / 10
     assert aurc(torch.arange(10.0), correct) == pytest.approx(best, abs=1e-12)
-    assert eaurc(torch.rand(4), torch.ones(4, dtype=torch.bool)) == 0.0
+    assert aurc(torch.zeros(10), correct) == pytest.approx(0.3)  # the error rate at every coverage
 
 
 @pytest.mark.parametrize(
@@ -110,17 +84,15 @@ def test_a_perfect_score_has_no_excess_and_a_constant_one_has_the_error_rate_eve
     ],
 )
 def test_arguments_are_checked(scores, correct, message):
-    for function in (risk_coverage, eaurc, *SELECTIVE.values()):
+    for function in (risk_coverage, *SELECTIVE.values()):
         with pytest.raises(ValueError, match=message):
             function(scores, correct)
-    with pytest.raises(ValueError, match="risk must be a finite number >= 0 and <= 1, got 5"):
-        coverage_at_risk(torch.zeros(1), torch.tensor([True]), risk=5)
 
 
 def test_a_resample_without_errors_has_no_failure_auroc():
-    counts = Bootstrap(resamples=50).counts(9)
-    selection = Selection.of(torch.arange(9.0).flip(0), torch.arange(9) > 0).weighted(counts)
-    none = counts[:, 0] == 0
-    assert torch.equal(failure_auroc(selection).isnan(), none)
-    assert set(failure_auroc(selection)[~none].tolist()) == {1.0}
-    assert augrc(selection)[none].tolist() == [0.0] * int(none.sum())
+    counts, correct = Bootstrap(resamples=50).counts(9), torch.arange(9) > 0
+    pair = ScorePair.of_errors(torch.arange(9.0).flip(0), correct).weighted(counts[:, correct], counts[:, ~correct])
+    without = counts[:, 0] == 0
+    assert torch.equal(failure_auroc(pair).isnan(), without)
+    assert set(failure_auroc(pair)[~without].tolist()) == {1.0}
+    assert augrc(pair)[without].tolist() == [0.0] * int(without.sum())

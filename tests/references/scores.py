@@ -88,14 +88,12 @@ def react(train, features, weight, bias, percentile):
     return np.array([energy(head([min(v, threshold) for v in x], weight, bias)) for x in features])
 
 
-def ash(features, weight, bias, percentile, variant):
+def ash(features, weight, bias, percentile):
     found = []
     for x in features:
         removed = round(len(x) * percentile / 100)
         left = sorted(range(len(x)), key=lambda i: x[i])[removed:]
-        total, kept = sum(x), sum(x[i] for i in left)
-        shaped = [0.0] * len(x)
-        for i in left:
-            shaped[i] = {"p": x[i], "b": total / len(left), "s": x[i] * math.exp(total / kept)}[variant]
+        scale = math.exp(sum(x) / sum(x[i] for i in left))
+        shaped = [x[i] * scale if i in left else 0.0 for i in range(len(x))]
         found.append(energy(head(shaped, weight, bias)))
     return np.array(found)

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from regmixup import metrics
-from regmixup.metrics.registry import CLASSIFICATION, DETECTION, SELECTIVE
+from regmixup.metrics import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results
@@ -31,7 +31,7 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert len({(r.dataset, r.corruption, r.severity, r.posthoc, r.score, r.metric) for r in one}) == len(one)
     own = {"temperature", "fisher_criterion", "mce_relative_to_dnn"}
     assert [r.value for r in one if r.metric == "mce_relative_to_dnn"] == [1.0, 1.0]  # of itself, without and with T
-    assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *SELECTIVE, "scod_aurc", "scod_augrc", *own}
+    assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *SELECTIVE, *own}
     assert all(r.low <= r.high for r in one if r.metric not in own)
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 

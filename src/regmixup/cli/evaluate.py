@@ -20,7 +20,7 @@ from regmixup.config import check_count
 from regmixup.evaluation.compare import PLAIN, Measured, measure_models, names_of
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
+from regmixup.metrics.calibration import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.run_folder import PROVENANCE, read_provenance

@@ -11,7 +11,7 @@ from typing import Any
 from regmixup.deployment.export import Architecture, public_name
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import PLAIN
-from regmixup.metrics.registry import BINNED_INTERVALS
+from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.names import counted, printable, shortened
 from regmixup.recipes import without_path
 from regmixup.training.run import Run

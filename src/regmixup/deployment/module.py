@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from regmixup.metrics.ordering import precise
+from regmixup.metrics.pieces import precise
 from regmixup.metrics.scores import SCORES
 from regmixup.mixing import to_float
 from regmixup.names import check_name

@@ -6,7 +6,7 @@ interval is narrower than two separate ones suggest, and two intervals that over
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from regmixup.evaluation.evaluate import ModelPredictions, evaluate
 from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.registry import BINNED
+from regmixup.metrics.calibration import BINNED
 from regmixup.types import Predictions, Quantity, Row, higher_is_better
 
 PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
@@ -62,17 +62,7 @@ def measure_models(
     """
 
     def measured(subject: ModelPredictions, method: str) -> Rows:
-        return evaluate(
-            subject.test,
-            validation=subject.validation,
-            train=subject.train,
-            shift=subject.shift,
-            ood=subject.ood,
-            posthoc=subject.posthoc,
-            temperature=subject.temperature,
-            bootstrap=bootstrap,
-            row=Row(method=method),
-        )
+        return evaluate(subject, bootstrap=bootstrap, row=Row(method=method))
 
     if against is None:
         return Measured([model], [measured(model, "")], bootstrap)
@@ -101,45 +91,37 @@ def check_same_images(first: Predictions, second: Predictions) -> None:
     Traceback (most recent call last):
     ValueError: the test set must be the same images in the same order for both models: 2 of 3 labels differ, ...
     """
-
-    def refuse(reason: str) -> None:
-        name = first.dataset or "the test set"
-        raise ValueError(f"{name} must be the same images in the same order for both models: {reason}")
-
-    if first.logits.shape != second.logits.shape:
-        refuse(f"their logits are {tuple(first.logits.shape)} and {tuple(second.logits.shape)}")
+    reason = ""
     prints = [predictions.info.get("data") for predictions in (first, second)]
-    if None not in prints and prints[0] != prints[1]:
-        refuse(f"their data have the fingerprints {str(prints[0])[:12]} and {str(prints[1])[:12]}")
     ids, other_ids = (
         dict(entry.split(":") for entry in predictions.info.get("ids", "").split()) for predictions in (first, second)
     )
-    for column in ids.keys() & other_ids.keys():
-        if ids[column] != other_ids[column]:
-            refuse(f"their columns {column!r} differ; sort both files by it")
-    known = (first.labels >= 0) & (second.labels >= 0)
-    if bool((unequal := known & (first.labels != second.labels)).any()):
-        place = int(unequal.int().argmax())
-        refuse(
-            f"{int(unequal.sum()):,} of {len(first):,} labels differ, the first in line {place} (counted from 0), "
-            f"{int(first.labels[place])} and {int(second.labels[place])}"
-        )
+    unlike = [column for column in ids.keys() & other_ids.keys() if ids[column] != other_ids[column]]
+    if first.logits.shape != second.logits.shape:
+        reason = f"their logits are {tuple(first.logits.shape)} and {tuple(second.logits.shape)}"
+    elif None not in prints and prints[0] != prints[1]:
+        reason = f"their data have the fingerprints {str(prints[0])[:12]} and {str(prints[1])[:12]}"
+    elif unlike:
+        reason = f"their columns {unlike[0]!r} differ; sort both files by it"
+    else:
+        known = (first.labels >= 0) & (second.labels >= 0)
+        unequal = (known & (first.labels != second.labels)).nonzero()
+        if len(unequal):
+            place = f"the first in line {int(unequal[0])} (counted from 0)"
+            reason = f"{len(unequal):,} of {len(first):,} labels differ, {place}"
+    if reason:
+        name = first.dataset or "the test set"
+        raise ValueError(f"{name} must be the same images in the same order for both models: {reason}")
 
 
 def names_of(first: Path, second: Path) -> tuple[str, str]:
     """Return names by which two files can be told apart: the innermost parts of their paths that differ.
 
-    Folders of runs go without their fingerprint where that is enough.
-
     >>> names_of(Path("mine.npz"), Path("theirs.npz")), names_of(Path("runs/a/test.npz"), Path("runs/b/test.npz"))
     (('mine', 'theirs'), ('a', 'b'))
     """
-    pairs = zip(reversed(first.absolute().parts), reversed(second.absolute().parts), strict=False)
-    parts = next((pair for pair in pairs if pair[0] != pair[1]), (first.name, second.name))
-    if parts == (first.name, second.name):
-        return first.stem, second.stem
-    plain = re.sub(r"-[0-9a-f]{12}$", "", parts[0]), re.sub(r"-[0-9a-f]{12}$", "", parts[1])
-    return plain if plain[0] != plain[1] else parts
+    paths = [(path.stem, *reversed(path.absolute().parent.parts)) for path in (first, second)]
+    return next((pair for pair in zip(*paths, strict=False) if pair[0] != pair[1]), (first.stem, second.stem))
 
 
 def _pair_up(kind: str, first: Sequence[Predictions], second: Sequence[Predictions]) -> list[Predictions]:
@@ -161,18 +143,19 @@ def _differences(first: Rows, second: Rows, bootstrap: Bootstrap | None) -> dict
     differences: dict[Quantity, Difference] = {}
     other_values = {row.quantity: row.value for row in second}
     for row in first:
-        place = row.quantity
+        place, higher = row.quantity, higher_is_better(row.metric)
         if place not in other_values:
             continue
         value = row.value - other_values[place]
         differences[place] = Difference(value)
-        if bootstrap is not None and place in first.resampled and place in second.resampled:
-            pair = first.resampled[place], second.resampled[place]
-            if bool((pair[0] - pair[1]).isnan().all()):
-                continue
-            bounds = bootstrap.difference(*pair, about=value if row.metric in BINNED else None)
+        if bootstrap is None or place not in first.resampled or place not in second.resampled:
+            continue
+        values = first.resampled[place] - second.resampled[place]  # on the same resamples: what both share cancels
+        values = values[~values.isnan()]
+        if len(values):
+            about = value if row.metric in BINNED else None
+            bounds = bootstrap.interval(values, about=about, least=-math.inf)
             apart = bounds.low > 0 or bounds.high < 0
-            higher = higher_is_better(row.metric)
             better = (value > 0) == higher if apart and higher is not None else None
             differences[place] = Difference(value, bounds.low, bounds.high, better)
     return differences

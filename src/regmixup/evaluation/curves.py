@@ -16,7 +16,7 @@ from torch import Tensor
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions, subset_of
 from regmixup.metrics.calibration import reliability
 from regmixup.metrics.detection import TPR, needed_count, roc_curve
-from regmixup.metrics.ordering import precise
+from regmixup.metrics.pieces import precise
 from regmixup.metrics.scores import FittedScore, score_all
 from regmixup.metrics.selective import risk_coverage
 from regmixup.posthoc import probabilities
@@ -52,10 +52,9 @@ def score_curves(
     Each score has "range" (low, high), the histograms' first and last edge, beyond which samples count in the end
     bins; "counts" by dataset, NUM_BINS each; "roc" by OOD set, the true-positive rates at FPR; "risk" at COVERAGE.
     """
-    id_scores = score_all(test, fitted)
-    competing = restrict_predictions(test)
-    correct = probabilities(competing).argmax(dim=1) == competing.labels
-    ordering = id_scores if competing is test else id_scores | score_all(competing)  # errors: by what competes
+    known = restrict_predictions(test)
+    id_scores = score_all(known, fitted)
+    correct = probabilities(known).argmax(dim=1) == known.labels
     pairs = {}
     for other in ood:
         inside, outside = restrict_pair(test, other)
@@ -74,7 +73,7 @@ def score_curves(
                 for dataset, (inside_scores, ood_scores) in pairs.items()
                 if name in ood_scores and name in inside_scores
             },
-            "risk": risk_at(ordering[name], correct),
+            "risk": risk_at(test_scores, correct),
         }
     return curves
 
@@ -138,7 +137,7 @@ def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> 
     if "pairs" not in predictions.info:
         raise ValueError(f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}")
     paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
-    values = score_all(predictions, names=["entropy"])["entropy"].reshape(paths, lambdas)
+    values = score_all(predictions)["entropy"].reshape(paths, lambdas)
     top = math.log(predictions.logits.shape[1])
     edges = torch.linspace(0, top, num_bins + 1, dtype=values.dtype)
     index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
@@ -168,27 +167,24 @@ def examples(
     there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples. Of sets
     that cover some of the classes only the logits of these compete, as in `evaluate`. classes: the model's, by name.
     """
-    competing = restrict_predictions(test)
-    scores = score_all(competing)
+    known = restrict_predictions(test)
+    scores = score_all(known)
     name = "dempster_shafer" if "dempster_shafer" in scores else "entropy"
-    score = scores[name]
-    threshold = _threshold(score)
-    top = probabilities(competing).max(dim=1)
-    wrong, rejected = (top.indices != competing.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
-    exhibits: list[dict[str, Any]] = []
-    if test.dataset in looks:
-        look, names = looks[test.dataset], _competing(test, classes)
-        exhibits += [
-            _exhibit("errors", competing, wrong, top.values.neg(), look, names),
-            _exhibit("rejected", competing, rejected, score.neg(), look, names),
-        ]
+    score, top = scores[name], probabilities(known).max(dim=1)
+    chosen = [
+        ("errors", test, known, top.indices != known.labels, -top.values),
+        ("rejected", test, known, score > _threshold(score), -score),
+    ]
     for other in ood:
-        if other.dataset in looks:
-            inside, outside = restrict_pair(test, other)
-            most = threshold if inside is competing else _threshold(score_all(inside, names=[name])[name])
-            values = score_all(outside, names=[name])[name]
-            passed, names = (values <= most).nonzero()[:, 0], _competing(other, classes)
-            exhibits.append(_exhibit("accepted", outside, passed, values, looks[other.dataset], names))
+        inside, outside = restrict_pair(test, other)
+        id_score = score if inside is test else score_all(inside)[name]
+        ood_score = score_all(outside)[name]
+        chosen.append(("accepted", other, outside, ood_score <= _threshold(id_score), ood_score))
+    exhibits = [
+        _exhibit(kind, predictions, mask, order, looks[source.dataset], _competing(source, classes))
+        for kind, source, predictions, mask, order in chosen
+        if source.dataset in looks
+    ]
     return {"score": name, "sets": exhibits}
 
 
@@ -202,16 +198,16 @@ def _competing(predictions: Predictions, classes: Sequence[str]) -> list[str]:
 
     classes: the names of all of the model's.
     """
-    subset = "class_subset" in predictions.info
-    labels = subset_of(predictions.info) if subset else range(predictions.logits.shape[1])
+    labels = subset_of(predictions.info) or range(predictions.logits.shape[1])
     return [str(classes[label]) if label < len(classes) else str(label) for label in labels]
 
 
 def _exhibit(
     kind: str, predictions: Predictions, chosen: Tensor, order: Tensor, look: Look, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
-    first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
+    """Return the first of the chosen images, a mask (N,), by `order`, with what the model said, and their number."""
+    places = chosen.nonzero()[:, 0]
+    first = places[order[places].argsort(stable=True)][:EXAMPLES]
     top = probabilities(predictions)[first].max(dim=1)
     images = look(first.tolist()) if len(first) else []
     columns = top.indices.tolist(), top.values.tolist(), predictions.labels[first].tolist()
@@ -220,7 +216,7 @@ def _exhibit(
         truth = names[label] if kind != "accepted" and label >= 0 else ""
         entry = {"image": thumbnail(image), "said": names[said], "truth": truth, "sure": round(sure, 4)}
         shown.append(entry | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
-    return {"kind": kind, "set": predictions.dataset, "count": len(chosen), "total": len(predictions), "images": shown}
+    return {"kind": kind, "set": predictions.dataset, "count": len(places), "total": len(predictions), "images": shown}
 
 
 def thumbnail(image: Any) -> str:

@@ -1,4 +1,4 @@
-"""Measure predictions: one pass over the logits for what each sample needs, then values with their intervals as rows.
+"""Measure predictions: read the logits in pieces for what each sample needs, then values with their intervals as rows.
 
 A table of a million samples of a thousand logits is mapped from its file; only a few numbers per sample are kept of it.
 """
@@ -6,29 +6,26 @@ A table of a million samples of a thousand logits is mapped from its file; only 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regmixup.metrics.bootstrap import Bootstrap, resampled
-from regmixup.metrics.detection import ScorePair
+from regmixup.metrics.calibration import BINNED, CLASSIFICATION, ON_SHIFT, classwise_ece
+from regmixup.metrics.detection import DETECTION, ScorePair
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import NUM_BINS, Outcomes
-from regmixup.metrics.registry import BINNED, CLASSIFICATION, DETECTION, ON_SHIFT, SCOD, SELECTIVE, Metric
-from regmixup.metrics.scores import FittedScore, score_all
+from regmixup.metrics.pieces import in_order
 from regmixup.metrics.scores.logit_scores import Softmax
-from regmixup.metrics.scores.registry import scores_of_samples, some_samples
-from regmixup.metrics.selective import Selection, join_ood
-from regmixup.metrics.threads import in_order
-from regmixup.posthoc import as_given, probabilities
+from regmixup.metrics.scores.registry import some_samples
+from regmixup.metrics.selective import SELECTIVE
+from regmixup.posthoc import as_given
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
-_MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest
 _PIECE = 2**18  # float64 numbers, a few tables of which stay in the cache
 
 
@@ -39,43 +36,19 @@ class Version(NamedTuple):
     temperature: float = 1.0
 
 
-class PerImage(NamedTuple):
-    """The outcomes of each sample after a pass over the logits, and scores (N,) by name."""
+def read_outcomes(version: Version, *, classwise: bool = False) -> Outcomes:
+    """Return outcomes with terms, in float64; with `class_gaps`, if classwise."""
 
-    outcomes: Outcomes
-    scores: dict[str, Tensor]
-
-
-def per_image(version: Version, *, classwise: bool = False, scores: Sequence[str] = ()) -> PerImage:
-    """Return outcomes with terms, in float64, and some scores of logits and of members, in one pass.
-
-    classwise: give the outcomes `class_gaps`.
-    """
-    pieces_of_scores: list[dict[str, Tensor]] = []
-
-    def look(samples: slice) -> PerImage:
+    def read(samples: slice) -> Outcomes:
         part = as_given(some_samples(version.predictions, samples), version.temperature)
         softmax = Softmax(part.logits)
         probs = part.probs.double() if part.probs is not None else softmax.probs
         outcomes = Outcomes.of(probs, part.labels, terms=True, class_bins=NUM_BINS if classwise else 0)
-        if part.probs is None:  # logits tell the logarithm of a probability that is 0 in float64
-            outcomes = replace(outcomes, nll=softmax.nll(part.labels))
-        return PerImage(outcomes, scores_of_samples(part, scores, softmax))
+        if part.probs is not None:
+            return outcomes
+        return replace(outcomes, nll=softmax.nll(part.labels))  # also of a probability that is 0 in float64
 
-    def outcomes() -> Iterator[Outcomes]:
-        logits = version.predictions.logits
-        for part in in_order(look, pieces_of(logits, _PIECE), logits.device):
-            pieces_of_scores.append(part.scores)
-            yield part.outcomes
-
-    joined = Outcomes.joined(outcomes())
-    return PerImage(joined, {name: torch.cat([piece[name] for piece in pieces_of_scores]) for name in scores})
-
-
-def _with_gaps(version: Version, weights: Tensor) -> Outcomes:
-    """Return weighted outcomes with the sums per class and bin that the weights change; reads all probabilities."""
-    probs = probabilities(as_given(*version))
-    return Outcomes.of(probs, version.predictions.labels, class_bins=NUM_BINS, weights=weights)
+    return Outcomes.joined(in_order(read, version.predictions.logits, _PIECE))
 
 
 @lru_cache(maxsize=4)
@@ -85,14 +58,13 @@ def _counts(bootstrap: Bootstrap, total: int, stream: str, device: torch.device)
 
 @dataclass(frozen=True)
 class Measure:
-    """Values with their intervals. row: the template of every row; fitted: scores of features, by name.
+    """Values with their intervals. row: the template of every row.
 
     resampled: the values of every row so far on the resamples, (R,) by quantity.
     """
 
     bootstrap: Bootstrap | None
     row: Row
-    fitted: Mapping[str, FittedScore]
     resampled: dict[Quantity, Tensor] = field(default_factory=dict)
 
     def counts(self, total: int, device: torch.device, stream: str = "") -> list[Tensor]:
@@ -103,13 +75,10 @@ class Measure:
         return [_counts(self.bootstrap, total, stream, device)] if self.bootstrap is not None else []
 
     def measured(
-        self, sample: Any, metrics: Mapping[str, Metric], row: Row, counts: Sequence[Tensor], weighted: Any = None
+        self, sample: Any, metrics: Mapping[str, Callable[..., Any]], row: Row, counts: Sequence[Tensor]
     ) -> list[Row]:
-        """Return a row for each metric of a sample, with its interval where there are counts of resamples.
-
-        weighted: makes the sample with these counts as weights; by default its method of this name.
-        """
-        values = resampled(metrics, weighted or sample.weighted, *counts) if counts else {}
+        """Return a row for each metric of a sample, with its interval where there are counts of resamples."""
+        values = resampled(metrics, sample.weighted, *counts) if counts else {}
         return [
             self.with_interval(replace(row, metric=name, value=metric(sample)), values.get(name))
             for name, metric in metrics.items()
@@ -141,27 +110,20 @@ class Measure:
         return self.with_interval(mean, torch.stack(values).mean(dim=0) if len(values) == len(rows) else None)
 
     def classification(
-        self, versions: Mapping[str, Version], row: Row, metrics: Iterable[str], scores: Sequence[str] = ()
-    ) -> tuple[list[Row], PerImage]:
-        """Return rows of some metrics of one dataset, without and with temperature.
-
-        The second part of the result is `per_image` without temperature, with these scores.
-        """
+        self, versions: Mapping[str, Version], row: Row, metrics: Iterable[str]
+    ) -> tuple[list[Row], Outcomes]:
+        """Return rows of some metrics of one dataset, without and with temperature, and the outcomes without."""
         rows: list[Row] = []
-        images: dict[str, PerImage] = {}
-        chosen = {name: CLASSIFICATION[name] for name in metrics}
-        classwise = {name: chosen.pop(name) for name in ("classwise_ece",) if name in chosen}
+        outcomes: dict[str, Outcomes] = {}
+        classwise = "classwise_ece" in metrics
+        chosen = {name: CLASSIFICATION[name] for name in metrics if name != "classwise_ece"}
         for posthoc, version in versions.items():
-            of_logits = scores if posthoc == "none" else ()
-            images[posthoc] = per_image(version, classwise=bool(classwise), scores=of_logits)
-            outcomes = images[posthoc].outcomes
-            named = replace(row, posthoc=posthoc, n=len(outcomes.correct))
-            counts = self.counts(len(outcomes.correct), outcomes.correct.device)
-            rows += self.measured(outcomes, chosen, named, counts)
+            sample = outcomes[posthoc] = read_outcomes(version, classwise=classwise)
+            named = replace(row, posthoc=posthoc, n=len(sample.correct))
+            rows += self.measured(sample, chosen, named, self.counts(len(sample.correct), sample.correct.device))
             if classwise:
-                few = version.predictions.logits.shape[1] <= _MOST_CLASSES
-                rows += self.measured(outcomes, classwise, named, counts if few else [], partial(_with_gaps, version))
-        return rows, images["none"]
+                rows.append(replace(named, metric="classwise_ece", value=classwise_ece(sample)))
+        return rows, outcomes["none"]
 
     def shift(self, shift: Iterable[Mapping[str, Version]]) -> list[Row]:
         """Return rows per (corruption, severity) and of the mean over the subsets, which for ECE is not pooling."""
@@ -182,25 +144,24 @@ class Measure:
         metrics = dict(SELECTIVE)
         if not 0 < int(correct.sum()) < len(correct):
             del metrics["failure_auroc"]
-        counts, row = self.counts(len(correct), correct.device), replace(row, n=len(correct))
+        counts = self.counts(len(correct), correct.device)
+        counts = [part[:, chosen] for part in counts for chosen in (correct, ~correct)]
         rows = []
         for score, values in scores.items():
-            rows += self.measured(Selection.of(values, correct), metrics, replace(row, score=score), counts)
+            named = replace(row, score=score, n=len(correct))
+            rows += self.measured(ScorePair.of_errors(values, correct), metrics, named, counts)
         return rows
 
-    def detection(self, id_scores: Mapping[str, Tensor], correct: Tensor, ood: Predictions) -> list[Row]:
-        """Return every detection metric for every score that both sides have, and SCOD on all images of both."""
+    def detection(
+        self, id_scores: Mapping[str, Tensor], ood_scores: Mapping[str, Tensor], ood: Predictions
+    ) -> list[Row]:
+        """Return every detection metric for every score that both sides have."""
+        device, size = ood.logits.device, len(next(iter(id_scores.values())))
+        counts = self.counts(size, device) + self.counts(len(ood), device, stream=ood.dataset or "ood")
         rows = []
-        ood_scores = score_all(ood, self.fitted)
-        counts = self.counts(len(correct), correct.device)
-        counts += self.counts(len(ood), correct.device, stream=ood.dataset or "ood")
-        joint_counts = [torch.cat(counts, dim=1)] if counts else []
         for score in (name for name in id_scores if name in ood_scores):
-            pair = id_scores[score], ood_scores[score]
-            joined = join_ood(pair[0], correct, pair[1])
             row = replace(self.row, dataset=shown_name(ood), score=score, n=len(ood))
-            rows += self.measured(ScorePair.of(*pair), DETECTION, row, counts)
-            rows += self.measured(Selection.of(*joined), SCOD, replace(row, n=len(joined[0])), joint_counts)
+            rows += self.measured(ScorePair.of(id_scores[score], ood_scores[score]), DETECTION, row, counts)
         return rows
 
     def groups(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:

@@ -1,10 +1,9 @@
-"""The rows of an evaluation: a list that prints as a table, in a terminal and in a notebook."""
+"""The rows of an evaluation: a list that prints as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -32,25 +31,14 @@ class Rows(list[Row]):
         lines = [_COLUMNS, *map(_cells, self[:_SHOWN])]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
-        return "\n".join([*("  ".join(cells).rstrip() for cells in padded), *self._remark()])
-
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        body = ["".join(f"<td>{escape(cell)}</td>" for cell in _cells(row)) for row in self[:_SHOWN]]
-        table = "".join(f"<tr>{cells}</tr>" for cells in (head, *body))
-        return "".join([f"<table>{table}</table>", *(f"<p>{line}</p>" for line in self._remark())])
-
-    def _remark(self) -> list[str]:
-        return [f"... {len(self):,} rows in all; .to_pandas() has every one"] if len(self) > _SHOWN else []
+        shown = ["  ".join(cells).rstrip() for cells in padded]
+        if len(self) > _SHOWN:
+            shown.append(f"... {len(self):,} rows in all; .to_pandas() has every one")
+        return "\n".join(shown)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame with a column for each field of `Row`."""
-        try:
-            pandas = import_module("pandas")
-        except ImportError as error:
-            raise ValueError("to_pandas needs pandas, which is not installed: pip install pandas") from error
-        return pandas.DataFrame([asdict(row) for row in self])
+        return import_module("pandas").DataFrame([asdict(row) for row in self])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

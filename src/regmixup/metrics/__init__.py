@@ -5,6 +5,7 @@ This package imports nothing but the ground (types, config, names); posthoc and 
 
 from regmixup.metrics.bootstrap import Bootstrap, Interval, resampled
 from regmixup.metrics.calibration import (
+    CLASSIFICATION,
     Reliability,
     accuracy,
     adaptive_ece,
@@ -16,37 +17,15 @@ from regmixup.metrics.calibration import (
     nll,
     reliability,
 )
-from regmixup.metrics.detection import (
-    RocCurve,
-    ScorePair,
-    aupr,
-    auroc,
-    fpr_at_tpr,
-    roc_curve,
-)
+from regmixup.metrics.detection import DETECTION, RocCurve, ScorePair, aupr, auroc, fpr_at_tpr, roc_curve
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.outcomes import Outcomes
-from regmixup.metrics.registry import CLASSIFICATION, DETECTION, SELECTIVE
-from regmixup.metrics.selective import (
-    RiskCoverage,
-    Selection,
-    augrc,
-    aurc,
-    coverage_at_risk,
-    eaurc,
-    failure_auroc,
-    risk_coverage,
-    scod_augrc,
-    scod_aurc,
-)
+from regmixup.metrics.selective import SELECTIVE, RiskCoverage, augrc, aurc, failure_auroc, risk_coverage
 from regmixup.metrics.shift import mean_corruption_error
-from regmixup.metrics.streaming import AUGRC, AUROC
 
 __all__ = [
-    "AUGRC", "AUROC", "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap",
-    "ClassMoments", "Interval", "Outcomes", "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "Selection",
-    "accuracy", "adaptive_ece", "augrc", "aupr", "aurc", "auroc", "brier", "classwise_ece",
-    "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc",
-    "fisher_criterion", "fpr_at_tpr", "mce", "mean_corruption_error", "nll", "reliability", "resampled",
-    "risk_coverage", "roc_curve", "scod_augrc", "scod_aurc",
+    "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap", "ClassMoments", "Interval", "Outcomes",
+    "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "accuracy", "adaptive_ece", "augrc", "aupr", "aurc",
+    "auroc", "brier", "classwise_ece", "debiased_ece", "ece", "failure_auroc", "fisher_criterion", "fpr_at_tpr", "mce",
+    "mean_corruption_error", "nll", "reliability", "resampled", "risk_coverage", "roc_curve",
 ]  # fmt: skip

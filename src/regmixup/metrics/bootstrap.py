@@ -45,7 +45,6 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         check_count("resamples", self.resamples)
-        check_count("seed", self.seed, least=0)
         check_number("level", self.level, above=0, below=1)
 
     def counts(self, total: int, *, stream: str = "") -> Tensor:
@@ -57,7 +56,6 @@ class Bootstrap:
         >>> Bootstrap(resamples=3).counts(4).sum(dim=1)
         tensor([4, 4, 4])
         """
-        check_count("total", total)
         digest = hashlib.sha256(f"{self.seed}/bootstrap/{stream}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         counts = torch.empty(self.resamples, total, dtype=torch.uint8)
@@ -67,40 +65,26 @@ class Bootstrap:
             part.copy_(torch.bincount(drawn.flatten(), minlength=part.numel()).view_as(part))
         return counts
 
-    def interval(self, values: Tensor, *, about: float | None = None) -> Interval:
+    def interval(self, values: Tensor, *, about: float | None = None, least: float = 0.0) -> Interval:
         """Return the (1 - level) / 2 and (1 + level) / 2 quantiles of resampled values (R,), each one of the values.
 
-        about: the measured value, for a metric >= 0 that resampling makes larger on average, as a calibration error,
-        which grows with the noise within bins. The resampled values are then moved until that is their mean. Such an
-        interval covers what the estimate is on average for as many images, not the population's calibration error,
-        which is smaller: the estimate is biased, by more than its spread where the model is nearly calibrated.
+        about: the measured value, for a metric that resampling makes larger on average, as a calibration error, which
+        grows with the noise within bins. The resampled values are then moved until that is their mean, but not below
+        `least`. Such an interval covers what the estimate is on average for as many images, not the population's
+        calibration error, which is smaller: the estimate is biased, by more than its spread where the model is nearly
+        calibrated.
 
         >>> Bootstrap(level=0.5).interval(torch.arange(101.0))
         Interval(low=25.0, high=75.0)
         >>> Bootstrap(level=0.5).interval(torch.arange(101.0), about=20)
         Interval(low=0.0, high=45.0)
         """
-        if values.ndim != 1 or len(values) == 0:
-            raise ValueError(f"values must be a non-empty (R,) tensor, got shape {tuple(values.shape)}")
         if about is not None:
-            values = (values + (about - values.mean())).clamp(min=0)
+            values = (values + (about - values.mean())).clamp(min=least)
         ordered, last = values.sort().values, len(values) - 1
         # Outwards, and never between two values, which would make NaN of infinite ones.
         low = int((1 - self.level) / 2 * last + 1e-9)
         return Interval(float(ordered[low]), float(ordered[last - low]))
-
-    def difference(self, first: Tensor, second: Tensor, *, about: float | None = None) -> Interval:
-        """Return the interval of first - second, (R,) each, resampled with the same counts: what both share cancels.
-
-        Resamples on which either is not a number are left out. about: the measured difference, for values that
-        resampling makes larger, as in `interval`; the resampled differences are moved until that is their mean.
-
-        >>> Bootstrap(level=0.5).difference(torch.arange(101.0), torch.zeros(101), about=20)
-        Interval(low=-5.0, high=45.0)
-        """
-        values = first - second
-        values = values[~values.isnan()]
-        return self.interval(values if about is None else values + (about - values.mean()))
 
 
 def resampled(

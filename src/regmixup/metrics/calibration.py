@@ -1,28 +1,22 @@
 """Accuracy and calibration of probabilities (N, K) against labels (N,), in float64, exact on the whole set.
 
 Each metric takes probabilities and labels, or their `Outcomes`, whose weights turn its value into R resampled ones.
+To add a metric, write its function and enter it in CLASSIFICATION: `evaluate` measures all of these. Less of a metric
+is better unless `regmixup.types.higher_is_better` lists it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import precise
-from regmixup.metrics.outcomes import (
-    NUM_BINS,
-    Outcomes,
-    SortedOutcomes,
-    equal_width_bins,
-    equal_width_edges,
-    outcomes_of,
-)
-from regmixup.metrics.weights import Value
-
-Binning = Literal["width", "interp", "split"]
+from regmixup.metrics.outcomes import NUM_BINS, Outcomes, equal_width_bins, equal_width_edges, outcomes_of
+from regmixup.metrics.pieces import precise
+from regmixup.metrics.ranked import Value
 
 
 def accuracy(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
@@ -45,8 +39,7 @@ def nll(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
         return outcomes.mean(terms)
     # A resample is infinite only if it has drawn an impossible label; 0 times infinity would be NaN.
     drawn = (outcomes.times[:, impossible] > 0).any(dim=1)
-    possible = outcomes.times @ terms.masked_fill(impossible, 0.0) / outcomes.total
-    return outcomes.value(possible.masked_fill(drawn, torch.inf))
+    return outcomes.mean(terms.masked_fill(impossible, 0.0)).masked_fill(drawn, torch.inf)
 
 
 def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
@@ -56,98 +49,59 @@ def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
     return outcomes.mean(outcomes.brier)
 
 
-@dataclass(frozen=True)
-class _Bins:
-    """Bins of samples sorted by confidence. edges: (R, B + 1) of confidence; bounds: (R, B + 1), how many of the sorted
-    samples lie before each. R is 1 where no edge depends on the weights."""
+def _bounds(outcomes: Outcomes, num_bins: int, binning: Literal["width", "interp", "split"] = "width") -> Tensor:
+    """Return how many of the samples, by rising confidence, lie before each edge of the bins: (R, B + 1).
 
-    samples: SortedOutcomes
-    edges: Tensor
-    bounds: Tensor
-
-    def sums(self, cumulated: Tensor) -> Tensor:
-        """Return what each bin adds to one of the cumulative sums of the samples: (R, N + 1) -> (R, B)."""
-        return cumulated.gather(1, self.bounds.expand(len(cumulated), -1)).diff(dim=1)
-
-    @property
-    def count(self) -> Tensor:
-        return self.sums(self.samples.drawn)
-
-    @property
-    def gap(self) -> Tensor:
-        """(R, B): n_b (confidence_b - accuracy_b), the sum of confidence - correct."""
-        return self.sums(self.samples.gap)
-
-    @property
-    def right(self) -> Tensor:
-        return self.sums(self.samples.right)
-
-
-def _bins(outcomes: Outcomes, num_bins: int, binning: Binning) -> _Bins:
+    R is 1 where no edge depends on the weights. "interp" and "split" are those of `adaptive_ece`.
+    """
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    samples = outcomes.by_confidence
-    confidence = samples.confidence
+    samples = outcomes.ranked
     if binning == "width":
-        edges = equal_width_edges(num_bins, confidence)[None]
-        bounds = torch.searchsorted(confidence, edges, right=True)
+        edges = equal_width_edges(num_bins, samples.values)[None]
+        bounds = torch.searchsorted(samples.values, edges, right=True)
         # Confidence 0 lies in the first bin, and one rounded to just above 1 in the last.
-        bounds[:, 0], bounds[:, -1] = 0, len(confidence)
-    elif binning == "interp":
-        last = outcomes.total[:, None] - 1
-        steps = [torch.linspace(0, total, num_bins + 1, dtype=last.dtype) for total in outcomes.total.tolist()]
-        position = torch.stack(steps).to(last.device).minimum(last)
-        low = position.floor()
-        # The sample at a position is the first up to which more weight lies.
-        below, above = (
-            confidence[torch.searchsorted(samples.drawn, place, right=True) - 1]
-            for place in (low, (low + 1).minimum(last))
-        )
-        edges = torch.lerp(below, above, position - low)
-        bounds = torch.searchsorted(confidence, edges, right=True)
-    elif binning == "split":
-        size, longer = outcomes.total[:, None] // num_bins, outcomes.total[:, None] % num_bins
-        runs = torch.arange(num_bins + 1, device=confidence.device)
-        bounds = torch.searchsorted(samples.drawn, runs * size + runs.minimum(longer))
-        edges = confidence[torch.cat([bounds[:, :1], bounds[:, 1:] - 1], dim=1).clamp(min=0)]
-    else:
-        raise ValueError(f"binning must be 'width', 'interp' or 'split', got {binning!r}")
-    return _Bins(samples, edges, bounds)
+        bounds[:, 0], bounds[:, -1] = 0, len(samples.values)
+        return bounds
+    if binning == "split":
+        runs = torch.arange(num_bins + 1, device=samples.values.device)
+        places = runs * (samples.total // num_bins) + runs.minimum(samples.total % num_bins)
+        return torch.searchsorted(samples.before, places)
+    steps = [torch.linspace(0, total, num_bins + 1, dtype=samples.values.dtype) for total in outcomes.total.tolist()]
+    last = samples.total - 1
+    position = torch.stack(steps).to(last.device).minimum(last)
+    low = position.floor()
+    below, above = samples.value_at(low), samples.value_at((low + 1).minimum(last))
+    return torch.searchsorted(samples.values, torch.lerp(below, above, position - low), right=True)
+
+
+def _in_bins(cumulated: Tensor, bounds: Tensor) -> Tensor:
+    """Return what each bin adds to cumulative sums of the samples: (R, N + 1) -> (R, B)."""
+    return cumulated.gather(1, bounds.expand(len(cumulated), -1)).diff(dim=1)
 
 
 @dataclass(frozen=True)
 class Reliability:
     """Per-bin data of a reliability diagram; empty bins have mean confidence and accuracy NaN.
 
-    edges: (B + 1,); count, confidence, accuracy: (B,). total: all samples, also those in no bin.
+    count, confidence, accuracy: (B,).
     """
 
-    edges: Tensor
     count: Tensor
     confidence: Tensor
     accuracy: Tensor
-    total: int
 
 
-def reliability(
-    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS, binning: Binning = "width"
-) -> Reliability:
-    """Bin samples by confidence, the largest probability.
-
-    "width": B equal intervals (lo, hi] of [0, 1]; confidence 0 falls in the first.
-    "interp": equal mass as in the paper's code: edge j is the sorted confidences interpolated at position j N / B.
-        The first interval is open on the left, so samples at the smallest confidence fall in no bin; tied samples go
-        to the first bin whose upper edge they reach.
-    "split": the sorted samples cut into B runs whose lengths differ by at most one.
-    """
+def reliability(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Reliability:
+    """Bin samples by confidence, the largest probability: B equal intervals (lo, hi] of [0, 1]; 0 is in the first."""
     outcomes = outcomes_of(probs, labels)
     assert outcomes.weights is None, "a diagram is of samples that count once"
-    bins = _bins(outcomes, num_bins, binning)
-    count = bins.count[0]
-    accuracy = bins.right[0] / count
-    return Reliability(
-        bins.edges[0], count.long(), bins.gap[0] / count + accuracy, accuracy, total=len(outcomes.correct)
+    bounds = _bounds(outcomes, num_bins)
+    count, right, gap = (
+        _in_bins(sums, bounds)[0] for sums in (outcomes.ranked.before, outcomes.right_before, outcomes.gap_before)
     )
+    accuracy = right / count
+    return Reliability(count.long(), gap / count + accuracy, accuracy)
 
 
 def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
@@ -156,7 +110,9 @@ def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int
     >>> round(ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
     0.3
     """
-    return _mean_gap(outcomes_of(probs, labels), num_bins, "width")
+    outcomes = outcomes_of(probs, labels)
+    gaps = _in_bins(outcomes.gap_before, _bounds(outcomes, num_bins))
+    return outcomes.value(ece_from_gaps(gaps, outcomes.total))
 
 
 def adaptive_ece(
@@ -166,25 +122,26 @@ def adaptive_ece(
     num_bins: int = NUM_BINS,
     binning: Literal["interp", "split"] = "interp",
 ) -> Value:
-    """Return the calibration error over bins of equal mass (AdaECE); `reliability` describes both binnings.
+    """Return the calibration error over bins of equal mass (AdaECE).
 
-    Of resamples, the edges are those of each; a sample drawn several times stays in one run of "split".
+    "interp": as in the paper's code: edge j is the sorted confidences interpolated at position j N / B. The first
+        interval is open on the left, so samples at the smallest confidence fall in no bin; tied samples go to the first
+        bin whose upper edge they reach.
+    "split": the sorted samples cut into B runs whose lengths differ by at most one. A sample that a resample has drawn
+        several times stays in one run.
     """
     if binning not in ("interp", "split"):
         raise ValueError(f"binning must be 'interp' or 'split', got {binning!r}")
-    return _mean_gap(outcomes_of(probs, labels), num_bins, binning)
+    outcomes = outcomes_of(probs, labels)
+    gaps = _in_bins(outcomes.gap_before, _bounds(outcomes, num_bins, binning))
+    return outcomes.value(ece_from_gaps(gaps, outcomes.total))
 
 
-def _mean_gap(outcomes: Outcomes, num_bins: int, binning: Binning) -> Value:
-    gaps = _bins(outcomes, num_bins, binning).gap
-    return outcomes.value(gaps.abs().sum(dim=1) / outcomes.total)
-
-
-def ece_from_gaps(gaps: Tensor, total: int) -> Tensor:
+def ece_from_gaps(gaps: Tensor, total: Tensor | int) -> Tensor:
     """Return the calibration error from gaps (..., B), the sums over every bin of confidence - correct: (...).
 
     n_b |confidence_b - accuracy_b| is |sum of confidence - correct over bin b|: the form of `ece` that needs no
-    division by counts, for many errors at once. The temperature search and the choice of a prior use it.
+    division by counts.
     """
     return gaps.abs().sum(dim=-1) / total
 
@@ -202,22 +159,19 @@ def ece_of_confidence(confidence: Tensor, correct: Tensor, num_bins: int = NUM_B
     return ece_from_gaps(gaps, confidence.shape[1])
 
 
-def mce(
-    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS, binning: Binning = "width"
-) -> Value:
+def mce(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
     """Return the maximum calibration error, max_b |confidence_b - accuracy_b| (Naeini et al., 2015), empty bins aside.
 
     >>> round(mce(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 0])), 6)
     0.4
     """
     outcomes = outcomes_of(probs, labels)
-    bins = _bins(outcomes, num_bins, binning)
-    return outcomes.value((bins.gap / bins.count.clamp(min=1)).abs().amax(dim=1))
+    bounds = _bounds(outcomes, num_bins)
+    count = _in_bins(outcomes.ranked.before, bounds).clamp(min=1)
+    return outcomes.value((_in_bins(outcomes.gap_before, bounds) / count).abs().amax(dim=1))
 
 
-def debiased_ece(
-    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS, binning: Binning = "width"
-) -> Value:
+def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
     """Return the root of the debiased squared calibration error (Bröcker, 2012; Kumar et al., 2019).
 
         sqrt(max(0, sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)]))
@@ -235,20 +189,21 @@ def debiased_ece(
     0.7
     """
     outcomes = outcomes_of(probs, labels)
-    bins = _bins(outcomes, num_bins, binning)
-    count = bins.count
-    gap, accuracy = bins.gap / count.clamp(min=1), bins.right / count.clamp(min=1)
+    bounds = _bounds(outcomes, num_bins)
+    count = _in_bins(outcomes.ranked.before, bounds)
+    gap = _in_bins(outcomes.gap_before, bounds) / count.clamp(min=1)
+    accuracy = _in_bins(outcomes.right_before, bounds) / count.clamp(min=1)
     terms = gap.square() - accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
     return outcomes.value(((count * terms).sum(dim=1) / outcomes.total).clamp(min=0).sqrt())
 
 
-def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
+def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> float:
     """Return the calibration error of every class's probability, averaged over classes (Kull et al., 2019).
 
         1/K sum_k sum_b |sum_{i in B_kb} (p_ik - 1[y_i = k])| / N
 
     B_kb: the samples whose probability of class k lies in bin b, (lo, hi] of equal width, 0 in the first. `Outcomes`
-    must have been read with `class_bins`, and with the weights, as these sums over samples are all they keep.
+    must have been read with `class_bins`. They keep no more than these sums over samples, so they take no weights.
 
     >>> round(classwise_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
     0.3
@@ -258,4 +213,28 @@ def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num
     outcomes = outcomes_of(probs, labels, class_bins=num_bins)
     gaps = outcomes.class_gaps
     assert gaps is not None
-    return outcomes.value(gaps.abs().sum(dim=(1, 2)) / (gaps.shape[1] * outcomes.total))
+    return float(gaps.abs().sum() / (len(gaps) * len(outcomes.correct)))
+
+
+CLASSIFICATION: dict[str, Callable[..., Value]] = {
+    "accuracy": accuracy,
+    "nll": nll,
+    "brier": brier,
+    "ece": ece,
+    "adaptive_ece": adaptive_ece,
+    "mce": mce,
+    "debiased_ece": debiased_ece,
+    "classwise_ece": classwise_ece,
+}
+
+ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
+"""The metrics of each of the many shifted sets; on the test set it is all of CLASSIFICATION."""
+
+BINNED = frozenset({"ece", "adaptive_ece", "mce", "debiased_ece"})
+"""Metrics that resampling makes larger on average: see `Bootstrap.interval`."""
+
+BINNED_INTERVALS = (
+    "Intervals of calibration errors cover the estimate expected for as many images, not the population's error, which "
+    "is smaller; debiased_ece, a root mean square over the bins, estimates the latter."
+)
+"""The remark to show beside these intervals."""

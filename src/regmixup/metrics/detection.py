@@ -2,30 +2,23 @@
 
 Scores of any range, larger for out-of-distribution samples, as all of `regmixup.metrics.scores` are. Metrics take both
 sets of (N,) scores, or a `ScorePair` of them, which shares the sorting among metrics and may carry weights: resamples
-of both sets. The samples are sorted once, and each finds its place in the other set once; a resample only changes the
-weight of the samples before a place.
+of both sets. To add a metric, write its function and enter it in DETECTION.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import cumulative, places, positions, precise, sorted_values, take_columns
-from regmixup.metrics.weights import Value, value_of, weight_rows
+from regmixup.metrics.pieces import precise
+from regmixup.metrics.ranked import Ranked, Value, places, positions
 
 TPR = 0.95
-
-
-def check_scores(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both as (N,) tensors without NaN, of one type that holds every value given."""
-    pair = check_vector("id_scores", id_scores), check_vector("ood_scores", ood_scores)
-    common = torch.promote_types(pair[0].dtype, pair[1].dtype)
-    return pair[0].to(common), pair[1].to(common)
 
 
 def check_vector(name: str, scores: Tensor) -> Tensor:
@@ -48,82 +41,50 @@ def check_flags(name: str, flags: Tensor, total: int) -> Tensor:
     return flags
 
 
-class SortedScores:
-    """Scores (N,) in ascending order."""
-
-    def __init__(self, scores: Tensor) -> None:
-        self.scores, self.values = scores, sorted_values(scores)
-
-    @cached_property
-    def order(self) -> Tensor:
-        return self.scores.argsort()
-
-    @cached_property
-    def own_places(self) -> tuple[Tensor, Tensor]:
-        """Return how many of the values are < and <= each of them, (N,) both."""
-        return positions(self.values, self.values)
-
-
-@dataclass(frozen=True)
-class WeightedScores:
-    """Sorted scores (N,) and how often each sample counts: weights (N,) or (R, N) in the order given; None for once."""
-
-    sorted: SortedScores
-    weights: Tensor | None = None
-
-    @property
-    def values(self) -> Tensor:
-        return self.sorted.values
-
-    @cached_property
-    def times(self) -> Tensor:
-        """(R, N) float64: the weights in the order of the scores."""
-        rows = weight_rows(self.weights, len(self.values), self.values.device)
-        return precise(rows if self.weights is None else take_columns(rows, self.sorted.order))
-
-    @cached_property
-    def before(self) -> Tensor:
-        """(R, N + 1): the weight of the samples with the 0, 1, ..., N smallest scores."""
-        return cumulative(self.times)
-
-    @property
-    def total(self) -> Tensor:
-        """(R, 1): the weight of all."""
-        return self.before[:, -1:]
-
-    def weight_at(self, place: Tensor) -> Tensor:
-        """Return the weight of the samples before each place (M,): (R, M)."""
-        return precise(place[None]) if self.weights is None else take_columns(self.before, place)
-
-    def sample_at(self, weight: Tensor) -> Tensor:
-        """Return the score of the first sample up to which more than this weight (R, 1) lies, (R, 1)."""
-        return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
-
-
 @dataclass(frozen=True)
 class ScorePair:
-    """The scores of both sets, sorted: what the metrics of a pair share. ood_among_id: how many of the id scores are <
-    and <= each OOD score, (M,) both."""
+    """The scores of two sets, sorted: in- and out-of-distribution samples, or right and wrong predictions.
 
-    inside: WeightedScores
-    outside: WeightedScores
+    The scores of the second, `outside`, should be larger. ood_among_id: how many of the scores `inside` are < and <=
+    each of the others, (M,) both.
+    """
+
+    inside: Ranked
+    outside: Ranked
     ood_among_id: tuple[Tensor, Tensor]
 
     @classmethod
     def of(cls, id_scores: Tensor, ood_scores: Tensor) -> ScorePair:
         """Sort id_scores (N,) and ood_scores (M,)."""
-        inside, outside = (SortedScores(scores) for scores in check_scores(id_scores, ood_scores))
-        places_of_ood = positions(inside.values, outside.values)
-        return cls(WeightedScores(inside), WeightedScores(outside), places_of_ood)
+        return cls._sorted(check_vector("id_scores", id_scores), check_vector("ood_scores", ood_scores))
+
+    @classmethod
+    def of_errors(cls, scores: Tensor, correct: Tensor) -> ScorePair:
+        """Sort the scores (N,) of right predictions and of wrong ones apart; correct: (N,) bool."""
+        scores = check_vector("scores", scores)
+        correct = check_flags("correct", correct, len(scores))
+        return cls._sorted(scores[correct], scores[~correct])
+
+    @classmethod
+    def _sorted(cls, id_scores: Tensor, ood_scores: Tensor) -> ScorePair:
+        common = torch.promote_types(id_scores.dtype, ood_scores.dtype)
+        inside, outside = Ranked.of(id_scores.to(common)), Ranked.of(ood_scores.to(common))
+        return cls(inside, outside, positions(inside.values, outside.values))
 
     def weighted(self, id_weights: Tensor, ood_weights: Tensor) -> ScorePair:
         """Return the same scores with weights (R, N) and (R, M)."""
-        inside, outside = replace(self.inside, weights=id_weights), replace(self.outside, weights=ood_weights)
-        return replace(self, inside=inside, outside=outside)
+        return replace(self, inside=self.inside.weighted(id_weights), outside=self.outside.weighted(ood_weights))
+
+    @cached_property
+    def won(self) -> Tensor:
+        """(R, 1): twice the number of pairs in which the score outside is the larger, where a tie is half a pair."""
+        below, below_or_tied = self.ood_among_id
+        twice = self.inside.weight_before(below) + self.inside.weight_before(below_or_tied)
+        return (twice * self.outside.times).sum(dim=1, keepdim=True)
 
     def value(self, values: Tensor) -> Value:
-        """Return values (R,) as the result of a metric."""
-        return value_of(values, self.inside.weights)
+        """Return values (R, 1) as the result of a metric."""
+        return float(values) if self.inside.weights is None else values.squeeze(1)
 
 
 def _pair(id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair:
@@ -143,10 +104,7 @@ def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Va
     0.75
     """
     pair = _pair(id_scores, ood_scores)
-    below, below_or_tied = pair.ood_among_id
-    twice = pair.inside.weight_at(below) + pair.inside.weight_at(below_or_tied)
-    won = (twice * pair.outside.times).sum(dim=1, keepdim=True)
-    return pair.value((won / (2 * pair.inside.total * pair.outside.total)).squeeze(1))
+    return pair.value(pair.won / (2 * pair.inside.total * pair.outside.total))
 
 
 def aupr(
@@ -163,18 +121,18 @@ def aupr(
     inside, outside = pair.inside, pair.outside
     if positive == "ood":
         wanted = outside
-        hits = outside.total - outside.weight_at(outside.sorted.own_places[0])
-        false = inside.total - inside.weight_at(pair.ood_among_id[0])
+        hits = outside.total - outside.weight_before(places(outside.values, outside.values))
+        false = inside.total - inside.weight_before(pair.ood_among_id[0])
     elif positive == "id":
         wanted = inside
-        hits = inside.weight_at(inside.sorted.own_places[1])
-        false = outside.weight_at(places(outside.values, inside.values, right=True))
+        hits = inside.weight_before(places(inside.values, inside.values, right=True))
+        false = outside.weight_before(places(outside.values, inside.values, right=True))
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
     # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those. Where a
     # resample has nothing at or beyond a threshold, 0 / 0 counts 0 times.
     precision = hits / false.add_(hits).clamp_(min=1)
-    return pair.value(precision.mul_(wanted.times).sum(dim=1) / wanted.total.squeeze(1))
+    return pair.value(precision.mul_(wanted.times).sum(dim=1, keepdim=True) / wanted.total)
 
 
 def fpr_at_tpr(
@@ -199,13 +157,13 @@ def fpr_at_tpr(
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")
     if convention == "accept_id":
-        threshold = inside.sample_at(_needed(tpr, inside.total) - 1)
+        threshold = inside.value_at(_needed(tpr, inside.total) - 1)
         accepted = outside.before.gather(1, torch.searchsorted(outside.values, threshold, right=True))
-        return pair.value((accepted / outside.total).squeeze(1))
+        return pair.value(accepted / outside.total)
     if convention == "detect_ood":
-        threshold = outside.sample_at(outside.total - _needed(tpr, outside.total))
+        threshold = outside.value_at(outside.total - _needed(tpr, outside.total))
         missed = inside.before.gather(1, torch.searchsorted(inside.values, threshold))
-        return pair.value(((inside.total - missed) / inside.total).squeeze(1))
+        return pair.value((inside.total - missed) / inside.total)
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 
@@ -243,10 +201,20 @@ def roc_curve(id_scores: Tensor, ood_scores: Tensor) -> RocCurve:
     >>> curve.threshold.tolist(), curve.fpr.tolist(), curve.tpr.tolist()
     ([inf, 0.5, 0.25, 0.0], [0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    inside, outside = (sorted_values(precise(scores)) for scores in check_scores(id_scores, ood_scores))
+    pair = ScorePair.of(id_scores, ood_scores)
+    inside, outside = precise(pair.inside.values), precise(pair.outside.values)
     levels = torch.cat([inside, outside]).unique().flip(0)
     flagged, detected = (
         torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(scores, levels)) / len(scores)])
         for scores in (inside, outside)
     )
     return RocCurve(torch.cat([levels.new_full((1,), torch.inf), levels]), flagged, detected)
+
+
+DETECTION: dict[str, Callable[..., Value]] = {
+    "auroc": auroc,
+    "aupr": aupr,
+    "aupr_id": partial(aupr, positive="id"),
+    "fpr_at_tpr": fpr_at_tpr,
+    "fpr_at_tpr_ood": partial(fpr_at_tpr, convention="detect_ood"),
+}

@@ -13,9 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import ascending_order, cumulative, pieces_of, precise, take_columns
-from regmixup.metrics.threads import in_order
-from regmixup.metrics.weights import Value, value_of, weight_rows
+from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.ranked import Ranked, Value
 from regmixup.types import as_tensor
 
 _PIECE = 2**21
@@ -28,8 +27,8 @@ class Outcomes:
     where the most probable class (the first one, if tied) is the label.
 
     Optional: nll: (N,) minus the logarithm of the label's probability, infinite where that is 0; brier: (N,) the
-    squared distance to the one-hot label; class_gaps: (R, K, B), see there. weights: (N,) or (R, N), how often each
-    sample counts; None for once.
+    squared distance to the one-hot label; class_gaps: (K, B), see there. weights: (R, N), how often each sample counts;
+    None for once.
     """
 
     confidence: Tensor
@@ -40,34 +39,26 @@ class Outcomes:
     weights: Tensor | None = None
 
     @classmethod
-    def of(
-        cls, probs: Tensor, labels: Tensor, *, terms: bool = False, class_bins: int = 0, weights: Tensor | None = None
-    ) -> Outcomes:
+    def of(cls, probs: Tensor, labels: Tensor, *, terms: bool = False, class_bins: int = 0) -> Outcomes:
         """Read probabilities (N, K) and labels (N,), with nll and brier for `terms`, and B = class_bins if > 0.
 
         >>> Outcomes.of(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))  # doctest: +ELLIPSIS
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
         """
         probs, labels = check_table(probs, labels)
-        times = weight_rows(weights, len(probs), probs.device)
 
         def read(rows: slice) -> Outcomes:
             part, classes = probs[rows], labels[rows]
-            confidence, predicted, least = _largest(part)
-            most = float(confidence.max())
-            if not (least >= 0 and most <= 1 + 1e-3):  # NaN is neither; the slack is for rounding
-                got = f"got values from {least:g} to {most:g}"
-                raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), {got}")
+            confidence, predicted = _largest(part)
             return cls(
                 confidence,
                 predicted == classes,
                 nll=-precise(part.gather(1, classes[:, None]).squeeze(1)).log() if terms else None,
                 brier=minus_one_hot(precise(part), classes).square_().sum(dim=1) if terms else None,
-                class_gaps=class_gaps(precise(part), classes, times[:, rows], class_bins) if class_bins else None,
+                class_gaps=class_gaps(precise(part), classes, class_bins) if class_bins else None,
             )
 
-        outcomes = cls.joined(in_order(read, pieces_of(probs, _PIECE), probs.device))
-        return replace(outcomes, weights=weights)
+        return cls.joined(in_order(read, probs, _PIECE))
 
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
@@ -83,13 +74,15 @@ class Outcomes:
         return cls(torch.cat(confidence), torch.cat(correct), nll, brier, gaps)
 
     def weighted(self, weights: Tensor) -> Outcomes:
-        """Return the same outcomes with other weights, which class_gaps, being sums over samples, cannot follow."""
+        """Return the same outcomes with weights (R, N), which class_gaps, being sums over samples, cannot follow."""
         return replace(self, weights=weights, class_gaps=None)
 
     @cached_property
     def times(self) -> Tensor:
         """(R, N) float64: the weights, in the order given."""
-        return precise(weight_rows(self.weights, len(self.correct), self.correct.device))
+        if self.weights is None:
+            return precise(torch.ones_like(self.correct))[None]
+        return precise(self.weights.to(self.correct.device))
 
     @cached_property
     def total(self) -> Tensor:
@@ -97,48 +90,33 @@ class Outcomes:
         return self.times.sum(dim=1)
 
     @cached_property
-    def by_confidence(self) -> SortedOutcomes:
-        return SortedOutcomes(self)
+    def ranked(self) -> Ranked:
+        """The samples by rising confidence: in that order every bin is a run of neighbours.
+
+        The weighted sum over a bin is then the difference of two cumulative sums, whatever its edges.
+        """
+        samples = Ranked.of(self.confidence)
+        return replace(samples, values=precise(samples.values), weights=self.weights)
+
+    @cached_property
+    def right_before(self) -> Tensor:
+        """(R, N + 1): the weight of the right predictions among the 0, 1, ..., N least confident."""
+        return self.ranked.cumulated(precise(self.correct[self.ranked.order]))
+
+    @cached_property
+    def gap_before(self) -> Tensor:
+        """(R, N + 1): the weighted sum of confidence - correct over them."""
+        return self.ranked.cumulated(self.ranked.values - precise(self.correct[self.ranked.order]))
 
     def mean(self, terms: Tensor) -> Value:
         """Return the weighted mean of terms (N,)."""
         if self.weights is None:
             return float(terms.mean())
-        return self.value(self.times @ terms / self.total)
+        return self.times @ terms / self.total
 
     def value(self, values: Tensor) -> Value:
         """Return values (R,) as the result of a metric."""
-        return value_of(values, self.weights)
-
-
-class SortedOutcomes:
-    """Outcomes from the least confident sample to the most: in that order every bin is a run of neighbours.
-
-    The weighted sum over a bin is then the difference of two cumulative sums, whatever its edges.
-    confidence, correct: (N,) float64.
-    """
-
-    def __init__(self, outcomes: Outcomes) -> None:
-        order = ascending_order(outcomes.confidence)
-        self.confidence = precise(outcomes.confidence[order])
-        self.correct = precise(outcomes.correct[order])
-        rows = weight_rows(outcomes.weights, len(order), order.device)
-        self.times = precise(take_columns(rows, order)) if outcomes.weights is not None else precise(rows)
-
-    @cached_property
-    def drawn(self) -> Tensor:
-        """(R, N + 1): the weight of the 0, 1, ..., N least confident samples."""
-        return cumulative(self.times)
-
-    @cached_property
-    def gap(self) -> Tensor:
-        """(R, N + 1): the weighted sum of confidence - correct over them."""
-        return cumulative(self.times * (self.confidence - self.correct))
-
-    @cached_property
-    def right(self) -> Tensor:
-        """(R, N + 1): the weight of those of them that are right."""
-        return cumulative(self.times * self.correct)
+        return float(values) if self.weights is None else values
 
 
 def outcomes_of(
@@ -176,16 +154,21 @@ def check_labels(labels: Tensor, total: int, num_classes: int | None = None) -> 
     return labels.long()
 
 
-def _largest(probs: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Return the largest value of every row (R,), its first place (R,), and the smallest value of all."""
+def _largest(probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest value of every row (N,) and its first place (N,); raise if a value is no probability."""
     if probs.dtype in (torch.float16, torch.bfloat16):
         probs = probs.float()
-    if probs.device.type != "cpu":
-        return *probs.max(dim=1), float(probs.amin())
-    # NumPy, because torch.max looks for value and place together, which takes three times as long.
-    values = probs.numpy()
-    place = torch.from_numpy(values.argmax(axis=1))
-    return probs.gather(1, place[:, None]).squeeze(1), place, float(values.min())
+    if probs.device.type == "cpu":
+        # NumPy, because torch.max looks for value and place together, which takes three times as long.
+        place = torch.from_numpy(probs.numpy().argmax(axis=1))
+        least = float(probs.numpy().min())
+    else:
+        place, least = probs.argmax(dim=1), float(probs.amin())
+    largest = probs.gather(1, place[:, None]).squeeze(1)
+    most = float(largest.max())
+    if not (least >= 0 and most <= 1 + 1e-3):  # NaN is neither; the slack is for rounding
+        raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), got values from {least:g} to {most:g}")
+    return largest, place
 
 
 def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
@@ -193,21 +176,18 @@ def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
     return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0))
 
 
-def class_gaps(probs: Tensor, labels: Tensor, weights: Tensor, num_bins: int) -> Tensor:
-    """Return the weighted sums of p_ik - 1[y_i = k] over the samples whose p_ik lies in bin b, (R, K, B).
+def class_gaps(probs: Tensor, labels: Tensor, num_bins: int) -> Tensor:
+    """Return the sums of p_ik - 1[y_i = k] over the samples whose p_ik lies in bin b of `equal_width_bins`, (K, B).
 
-    probs: (N, K) float64; weights: (R, N). The bins are those of `equal_width_bins`. Few probabilities lie beyond the
-    first bin. Only those are searched for, and the first bin has what is left of the sums over all samples.
+    Few probabilities lie beyond the first bin. Only those are searched for, and the first bin has what is left of the
+    sums over all samples.
     """
-    classes = probs.shape[1]
     gaps = minus_one_hot(probs, labels)
     samples, columns = (probs > equal_width_edges(num_bins, probs)[1]).nonzero(as_tuple=True)
     bins = equal_width_bins(probs[samples, columns], num_bins)
-    index, shape = torch.stack([columns * num_bins + bins, samples]), (classes * num_bins, len(probs))
-    beyond = torch.sparse_coo_tensor(index, gaps[samples, columns], shape, check_invariants=False)
-    times = precise(weights)
-    sums = torch.sparse.mm(beyond, times.T.contiguous()).T.reshape(len(weights), classes, num_bins)
-    sums[:, :, 0] += times @ gaps - sums.sum(dim=2)
+    sums = gaps.new_zeros(probs.shape[1] * num_bins)
+    sums = sums.index_add_(0, columns * num_bins + bins, gaps[samples, columns]).view(-1, num_bins)
+    sums[:, 0] += gaps.sum(dim=0) - sums.sum(dim=1)
     return sums
 
 

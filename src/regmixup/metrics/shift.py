@@ -20,11 +20,11 @@ def mean_corruption_error(errors: Mapping[Condition, float], reference: Mapping[
     if not errors or set(errors) != set(reference):
         only = sorted(set(errors) ^ set(reference))
         raise ValueError(f"errors and reference must cover the same conditions, at least one, only one has {only}")
-    totals, reference_totals = (
-        {corruption: sum(table[key] for key in table if key[0] == corruption) for corruption, _ in table}
-        for table in (errors, reference)
-    )
-    if not min(reference_totals.values()) > 0:
-        none = [corruption for corruption, total in reference_totals.items() if not total > 0]
-        raise ValueError(f"reference must make errors under every corruption, got none under {none[0]!r}")
-    return sum(total / reference_totals[corruption] for corruption, total in totals.items()) / len(totals)
+    ratios = []
+    for corruption in dict.fromkeys(corruption for corruption, _ in errors):
+        severities = [condition for condition in errors if condition[0] == corruption]
+        reference_error = sum(reference[condition] for condition in severities)
+        if not reference_error > 0:
+            raise ValueError(f"reference must make errors under every corruption, got none under {corruption!r}")
+        ratios.append(sum(errors[condition] for condition in severities) / reference_error)
+    return sum(ratios) / len(ratios)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.metrics.detection import needed_count
-from regmixup.metrics.ordering import pieces_of, precise
+from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
 
 _PIECE = 2**22

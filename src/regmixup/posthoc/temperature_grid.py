@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.calibration import ece_from_gaps, ece_of_confidence
-from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import equal_width_edges
-from regmixup.metrics.threads import in_order
+from regmixup.metrics.pieces import in_order
 
 _TOLERANCE = 1e-10
 _CHUNK = 2**22
@@ -168,7 +167,7 @@ def _norms(logits: Tensor, nodes: Tensor, panels: int) -> Tensor:
                 norms[panel, node, rows] = power @ ones
 
     piece = _PIECE if logits.device.type == "cpu" else _CHUNK
-    list(in_order(fill, pieces_of(logits, piece), logits.device))
+    list(in_order(fill, logits, piece))
     return norms
 
 

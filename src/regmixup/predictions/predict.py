@@ -19,7 +19,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
-from regmixup.metrics.threads import ahead
+from regmixup.metrics.pieces import ahead
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, memory_format
 from regmixup.posthoc import ensemble

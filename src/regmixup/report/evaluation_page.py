@@ -16,7 +16,7 @@ from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_mod
 from regmixup.evaluation.curves import Look, examples, reliability_bins, score_curves
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.registry import BINNED_INTERVALS
+from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given

@@ -3,7 +3,7 @@
 Scores of logits are functions; scores of features are dataclasses of hyper-parameters, fitted on train features.
 """
 
-from regmixup.metrics.scores.features import KNN, FeatureScore, FittedScore
+from regmixup.metrics.scores.features import KNN, FittedScore
 from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import (
     dempster_shafer,
@@ -17,19 +17,10 @@ from regmixup.metrics.scores.logit_scores import (
     odin,
 )
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
-from regmixup.metrics.scores.registry import (
-    REGISTRY,
-    SCORES,
-    SCORES_OF_PROBS,
-    Score,
-    available,
-    fit_scores,
-    register,
-    score_all,
-)
+from regmixup.metrics.scores.registry import REGISTRY, SCORES, Score, available, fit_scores, register, score_all
 
 __all__ = [
-    "ASH", "KNN", "REGISTRY", "SCORES", "SCORES_OF_PROBS", "FeatureScore", "FittedScore", "Mahalanobis", "ReAct",
-    "RelativeMahalanobis", "Score", "ViM", "available", "dempster_shafer", "duq", "energy", "entropy", "fit_scores",
-    "gen", "max_logit", "max_probability", "mutual_information", "odin", "register", "score_all",
+    "ASH", "KNN", "REGISTRY", "SCORES", "FittedScore", "Mahalanobis", "ReAct", "RelativeMahalanobis", "Score", "ViM",
+    "available", "dempster_shafer", "duq", "energy", "entropy", "fit_scores", "gen", "max_logit", "max_probability",
+    "mutual_information", "odin", "register", "score_all",
 ]  # fmt: skip

@@ -3,75 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_count
 from regmixup.metrics.fisher import check_features
-from regmixup.metrics.ordering import precise
+from regmixup.metrics.pieces import precise
 
 _CHUNK = 2**22
 _DISTANCES = 2**25  # at a time
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureScore:
-    """Base of the scores that are fitted: the fields are the hyper-parameters, and `fit` returns a `FittedScore`."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
+FittedScore = Callable[[Tensor], Tensor]
+"""From features (N, D) to float64 scores (N,), larger for samples more out-of-distribution."""
 
 
-@dataclass(frozen=True, eq=False)
-class FittedScore:
-    """Features (N, D) -> float64 scores (N,), larger for samples more out-of-distribution.
-
-    score: what was fitted; facts: what the fit came to, by name. compute: from a piece of features, in float64, to
-    their scores; width: D; rows: of a piece, by default what fits into memory.
-    """
-
-    score: FeatureScore
-    facts: Mapping[str, float]
-    compute: Callable[[Tensor], Tensor] = field(repr=False)
-    width: int
-    rows: int | None = None
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self.compute, features, width=self.width, rows=self.rows)
-
-
-def check_train(features: Tensor) -> Tensor:
-    """Return features to fit on, checked to be finite and at least one."""
-    features = check_features(features, finite=True)
-    if len(features) == 0:
-        raise ValueError("features must hold at least one train sample, got none")
-    return features
-
-
-def in_pieces(
-    function: Callable[[Tensor], Tensor], features: Tensor, *, width: int | None = None, rows: int | None = None
-) -> Tensor:
+def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, *, rows: int | None = None) -> Tensor:
     """Return function(features), computed for a piece of `rows` samples at a time, each in float64.
 
-    width: the D of the features of the fit, which these must have, too.
+    rows: None for as many as fit into memory with their features.
     """
     features = check_features(features)
-    if width is not None and features.shape[1] != width:
-        raise ValueError(f"features must be (N, {width}) like those of the fit, got {tuple(features.shape)}")
     rows = rows if rows is not None else max(1, _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class KNN(FeatureScore):
+class KNN:
     """Distance to the k-th nearest train feature, both of length 1 if `normalise` (Sun et al., 2022).
 
     k: None for the paper's, 50 for CIFAR-10, 200 for CIFAR-100, 1000 for ImageNet, and for any other train set that of
-    the one with the nearest number of classes, see `default_k`. subsample: fit on that many train samples, drawn
-    without replacement from `seed`; None takes all. A train sample is its own nearest neighbour.
+    the one with the nearest number of classes, see `default_k`. A train sample is its own nearest neighbour.
     The train features are kept, and the neighbour is found, in their own precision, at least float32; its distance is
     then taken in float64.
 
@@ -82,27 +47,15 @@ class KNN(FeatureScore):
 
     k: int | None = None
     normalise: bool = True
-    subsample: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.k is not None:
-            check_count("k", self.k)
-        if self.subsample is not None:
-            check_count("subsample", self.subsample, least=self.k or 1)
 
     def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k. labels: (N,), needed for the default k alone."""
-        features = check_train(features)
+        features = check_features(features, finite=True)
         if self.k is None and labels is None:
             raise ValueError("labels must be given for the default k, which their classes choose, got None")
         k = self.k if self.k is not None else default_k(labels)  # type: ignore[arg-type]
-        if self.subsample is not None and self.subsample < len(features):
-            drawn = torch.randperm(len(features), generator=torch.Generator().manual_seed(self.seed))
-            features = features[drawn[: self.subsample].to(features.device)]
-        if len(features) < k:
-            raise ValueError(f"features must hold at least k = {k} train samples, got {len(features)}")
+        if not 0 < k <= len(features):
+            raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
         sums = in_pieces(lambda piece: self._scaled(piece).sum(dim=0, keepdim=True), features)
@@ -117,8 +70,7 @@ class KNN(FeatureScore):
             kth = order.topk(k, dim=1, largest=False).indices[:, -1]
             return (centred - precise(bank[kth])).norm(dim=1)
 
-        rows = max(1, _DISTANCES // len(bank))
-        return FittedScore(self, {"k": k, "samples": len(bank)}, kth_distance, bank.shape[1], rows)
+        return partial(in_pieces, kth_distance, rows=max(1, _DISTANCES // len(bank)))
 
     def _scaled(self, features: Tensor) -> Tensor:
         return torch.nn.functional.normalize(features, dim=1) if self.normalise else features

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
-from regmixup.metrics.ordering import precise
-from regmixup.metrics.scores.features import FeatureScore, FittedScore, check_train, in_pieces
+from regmixup.metrics.fisher import check_features
+from regmixup.metrics.pieces import precise
+from regmixup.metrics.scores.features import FittedScore, in_pieces
 from regmixup.metrics.scores.logit_scores import energy
 
 
-def linear_head(weight: Tensor, bias: Tensor | None, width: int | None = None) -> Callable[[Tensor], Tensor]:
-    """Return features -> features weight^T + bias in float64; weight (K, D), bias (K,) or None for 0.
-
-    width: the D of the features it must go with.
-    """
-    weight = torch.as_tensor(weight).detach()
-    if weight.ndim != 2 or (width is not None and weight.shape[1] != width):
-        raise ValueError(f"head_weight must be (K, {width or 'D'}), got {tuple(weight.shape)}")
-    bias = torch.as_tensor(bias).detach() if bias is not None else weight.new_zeros(len(weight))
-    if bias.shape != (len(weight),):
-        raise ValueError(f"head_bias must be ({len(weight)},), got {tuple(bias.shape)}")
-    exact_weight, exact_bias = precise(weight), precise(bias)
-    return lambda features: features @ exact_weight.T + exact_bias
+def linear_head(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Return features -> features weight^T + bias in float64; weight (K, D), bias (K,) or None for 0."""
+    weight = precise(torch.as_tensor(weight).detach())
+    bias = precise(torch.as_tensor(bias).detach()) if bias is not None else weight.new_zeros(len(weight))
+    return lambda features: features @ weight.T + bias
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReAct(FeatureScore):
+class ReAct:
     """-logsumexp(W min(phi, c) + b), c the `percentile` of all numbers in the train features (Sun et al., 2021).
 
     >>> features, weight = torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(1, 1)
@@ -41,23 +34,18 @@ class ReAct(FeatureScore):
 
     percentile: float = 90.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("percentile", self.percentile, least=0, most=100)
-
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_train(features)
-        head = linear_head(head_weight, head_bias, features.shape[1])
+        features = check_features(features, finite=True)
+        head = linear_head(head_weight, head_bias)
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
         threshold = float(np.percentile(features.to("cpu", exact).numpy(), self.percentile))
-        facts = {"threshold": threshold}
-        return FittedScore(self, facts, lambda piece: energy(head(piece.clamp(max=threshold))), features.shape[1])
+        return partial(in_pieces, lambda piece: energy(head(piece.clamp(max=threshold))))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ASH(FeatureScore):
+class ASH:
     """-logsumexp(W phi' + b), phi' the feature without the `percentile` % smallest of its numbers, the others times
     exp(s_1 / s_2), s_1 being the sum of all numbers and s_2 that of those left (ASH-S; Djurisic et al., 2023).
 
@@ -72,14 +60,10 @@ class ASH(FeatureScore):
 
     percentile: float = 65.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("percentile", self.percentile, least=0, below=100)
-
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
         head = linear_head(head_weight, head_bias)
-        return FittedScore(self, {}, lambda piece: energy(head(self.shaped(piece))), len(head_weight[0]))
+        return partial(in_pieces, lambda piece: energy(head(self.shaped(piece))))
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
@@ -94,7 +78,7 @@ class ASH(FeatureScore):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViM(FeatureScore):
+class ViM:
     """alpha |R^T (phi - o)| - logsumexp(W phi + b) (ViM; Wang et al., 2022).
 
     o = -W^+ b, where the head gives zero logits as nearly as can be; R the D - dim directions in which the train
@@ -106,21 +90,16 @@ class ViM(FeatureScore):
 
     dim: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dim is not None:
-            check_count("dim", self.dim)
-
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_train(features)
+        features = check_features(features, finite=True)
         width = features.shape[1]
-        head = linear_head(head_weight, head_bias, width)
+        head = linear_head(head_weight, head_bias)
         dim = self.dim if self.dim is not None else usual_dim(width)
-        if dim >= width:
-            raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
-        zero = precise(features[:1]).new_zeros(1, width)
-        origin = -torch.linalg.pinv(precise(torch.as_tensor(head_weight).detach())) @ head(zero)[0]
+        if not 0 < dim < width:
+            raise ValueError(f"dim must be positive and leave a direction of the {width} features, got {dim}")
+        bias = head(precise(features[:1]).new_zeros(width))
+        origin = -torch.linalg.pinv(precise(torch.as_tensor(head_weight).detach())) @ bias
         moment = origin.new_zeros(width, width)
 
         def gather(piece: Tensor) -> Tensor:
@@ -141,7 +120,7 @@ class ViM(FeatureScore):
         def virtual(piece: Tensor) -> Tensor:
             return alpha * residual_length(piece) + energy(head(piece))
 
-        return FittedScore(self, {"dim": dim, "alpha": alpha}, virtual, width)
+        return partial(in_pieces, virtual)
 
 
 def usual_dim(width: int) -> int:

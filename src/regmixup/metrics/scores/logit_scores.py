@@ -12,9 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
-from regmixup.metrics.ordering import precise
-from regmixup.metrics.threads import in_order
+from regmixup.metrics.pieces import in_order, precise
 
 _PIECE = 2**20
 
@@ -107,8 +105,6 @@ def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> 
     >>> gen(torch.zeros(1, 2), gamma=0.5)  # 2 sqrt(1/4)
     tensor([1.], dtype=torch.float64)
     """
-    check_number("gamma", gamma, above=0)
-    check_count("num_top", num_top)
     softmax = softmax_of(logits)
     # p (1 - p) orders the classes of a row like p: p_2 <= min(p_1, 1 - p_1) keeps it on the rising side.
     likeliest = softmax.probs.topk(min(num_top, softmax.probs.shape[1]), dim=1).values
@@ -125,7 +121,6 @@ def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
     >>> round(1 - odin(torch.tensor([[1000.0, 0.0]])).item(), 4)  # 1 / (1 + 1 / e)
     0.7311
     """
-    check_number("temperature", temperature, above=0)
     return max_probability(softmax_of(logits).logits / temperature)
 
 
@@ -156,12 +151,11 @@ def mutual_information(member_logits: Tensor) -> Tensor:
     member_logits = torch.as_tensor(member_logits)
     if member_logits.ndim != 3 or 0 in (member_logits.shape[0], member_logits.shape[2]):
         raise ValueError(f"member_logits must have shape (M, N, K), got {tuple(member_logits.shape)}")
-    rows = max(1, _PIECE // (member_logits.shape[0] * member_logits.shape[2]))
-    return torch.cat(list(in_order(_mean_divergence, member_logits.split(rows, dim=1), member_logits.device)))
 
+    def mean_divergence(rows: slice) -> Tensor:
+        log_probs = precise(member_logits[:, rows]).log_softmax(dim=2)
+        log_mean = log_probs.logsumexp(dim=0) - math.log(len(log_probs))
+        divergence = (log_probs.exp() * (log_probs - log_mean)).sum(dim=2)
+        return divergence.mean(dim=0).clamp(min=0)
 
-def _mean_divergence(member_logits: Tensor) -> Tensor:
-    log_probs = precise(member_logits).log_softmax(dim=2)
-    log_mean = log_probs.logsumexp(dim=0) - math.log(len(log_probs))
-    divergence = (log_probs.exp() * (log_probs - log_mean)).sum(dim=2)
-    return divergence.mean(dim=0).clamp(min=0)
+    return torch.cat(list(in_order(mean_divergence, member_logits[0], _PIECE // len(member_logits))))

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from regmixup.config import check_number
-from regmixup.metrics.fisher import ClassMoments
+from regmixup.config import check_choices
+from regmixup.metrics.fisher import ClassMoments, check_features
 from regmixup.metrics.outcomes import check_labels
-from regmixup.metrics.scores.features import FeatureScore, FittedScore, check_train
+from regmixup.metrics.scores.features import FittedScore, in_pieces
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mahalanobis(FeatureScore):
+class Mahalanobis:
     """min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), mu_c and Sigma_c being mean and covariance of class c.
 
     covariance: "classwise", Sigma_c = 1 / N_c sum over class c of (phi_n - mu_c)(phi_n - mu_c)^T (the paper's FSDE);
     or "tied", one Sigma for all, their average weighted by N_c (Lee et al., 2018).
 
     500 samples of a class cannot fill 640 dimensions, and dead units fill none: Sigma_c is singular. The value depends
-    on the way out, so it is a field, and the fitted score's `facts` record what it came to.
+    on the way out, so it is a field.
     jitter: times the mean within-class variance tr(Sigma) / D, it is added to the diagonal of every covariance.
     Class-wise factors take K D^2 float64 numbers, 0.3 GB for 100 classes and 640 features: tie them for 1,000 classes
     and 2,048 features.
@@ -38,32 +39,26 @@ class Mahalanobis(FeatureScore):
     jitter: float = 1e-3
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("jitter", self.jitter, least=0)
+        check_choices(self)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
         features, index, num_classes = by_class(features, labels)
-        if self.covariance == "tied":
-            moments = ClassMoments.of(features, index, num_classes)
-            covariances = [moments.scatter / len(features)]
-        else:
-            classes = [ClassMoments.of(features[index == c], index[index == c] - c, 1) for c in range(num_classes)]
-            covariances = [moments.scatter / moments.count for moments in classes]
-            moments = ClassMoments(
-                torch.cat([moments.count for moments in classes]),
-                torch.cat([moments.mean for moments in classes]),
-                sum((moments.scatter for moments in classes), start=torch.zeros_like(covariances[0])),
-            )
+        moments = ClassMoments.of(features, index, num_classes)
         within = moments.scatter / len(features)
-        centre, _ = background(moments)
+        covariances = [within]
+        if self.covariance == "classwise":
+            members = [index == c for c in range(num_classes)]
+            classes = [ClassMoments.of(features[chosen], 0 * index[chosen], 1) for chosen in members]
+            covariances = [of_class.scatter / of_class.count for of_class in classes]
+        centre, _ = moments.between()
         ridge = self.jitter * float(within.trace()) / len(within)
         nearest = squared_distance(moments.mean - centre, covariances, ridge)
-        return FittedScore(self, {"ridge": ridge}, lambda piece: nearest(piece - centre), len(centre))
+        return partial(in_pieces, lambda piece: nearest(piece - centre))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelativeMahalanobis(FeatureScore):
+class RelativeMahalanobis:
     """min_c d(phi; mu_c, Sigma) - d(phi; mu, Sigma_0) (Ren et al., 2021).
 
     d is the squared Mahalanobis distance, Sigma the tied covariance of `Mahalanobis`, mu and Sigma_0 mean and
@@ -78,21 +73,28 @@ class RelativeMahalanobis(FeatureScore):
 
     jitter: float = 1e-3
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("jitter", self.jitter, least=0)
-
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
-        moments = ClassMoments.of(*by_class(features, labels))
-        within = moments.scatter / moments.count.sum()
-        centre, overall = background(moments)
+        features, index, num_classes = by_class(features, labels)
+        moments = ClassMoments.of(features, index, num_classes)
+        within = moments.scatter / len(features)
+        centre, spread = moments.between()
+        overall = within + spread.T @ spread / len(features)
         ridge = self.jitter * float(within.trace()) / len(within)
         to_class = squared_distance(moments.mean - centre, [within], ridge)
         to_all = squared_distance(torch.zeros_like(centre)[None], [overall], ridge)
-        return FittedScore(
-            self, {"ridge": ridge}, lambda piece: to_class(piece - centre) - to_all(piece - centre), len(centre)
-        )
+
+        def relative(piece: Tensor) -> Tensor:
+            return to_class(piece - centre) - to_all(piece - centre)
+
+        return partial(in_pieces, relative)
+
+
+def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return checked train features, labels renumbered 0, 1, ... among the classes present, and the number of these."""
+    features = check_features(features, finite=True)
+    classes, index = check_labels(labels, len(features)).unique(return_inverse=True)
+    return features, index, len(classes)
 
 
 def squared_distance(means: Tensor, covariances: Iterable[Tensor], ridge: float) -> Callable[[Tensor], Tensor]:
@@ -121,16 +123,3 @@ def _factor(covariance: Tensor, ridge: float) -> Tensor:
     if failed:
         raise ValueError(f"a covariance of the features is singular with {ridge:g} on its diagonal: raise jitter")
     return factor
-
-
-def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Return checked train features, labels renumbered 0, 1, ... among the classes present, and the number of these."""
-    features = check_train(features)
-    classes, index = check_labels(labels, len(features)).unique(return_inverse=True)
-    return features, index, len(classes)
-
-
-def background(moments: ClassMoments) -> tuple[Tensor, Tensor]:
-    """Return the mean (D,) and the covariance (D, D) of the samples of all classes together."""
-    centre, rows = moments.between()
-    return centre, (moments.scatter + rows.T @ rows) / moments.count.sum()

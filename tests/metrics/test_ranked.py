@@ -1,7 +1,6 @@
-"""Every value of a weighted metric equals the metric on the samples written out as often as they count."""
+"""Samples in order, and: every value of a weighted metric is that of the samples written out as often as they count."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -9,32 +8,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.metrics.bootstrap import Bootstrap, resampled
-from regmixup.metrics.calibration import accuracy, adaptive_ece, ece, nll
-from regmixup.metrics.detection import ScorePair, auroc
-from regmixup.metrics.outcomes import NUM_BINS, Outcomes
-from regmixup.metrics.registry import CLASSIFICATION, DETECTION, SELECTIVE
-from regmixup.metrics.selective import Selection, aurc
+from regmixup.metrics.calibration import CLASSIFICATION, accuracy, adaptive_ece, ece, nll
+from regmixup.metrics.detection import DETECTION, ScorePair, auroc
+from regmixup.metrics.outcomes import Outcomes
+from regmixup.metrics.ranked import Ranked, ascending_order
+from regmixup.metrics.selective import SELECTIVE, aurc
 from regmixup.types import higher_is_better
 from tests.metrics.test_calibration import classified, softmax_table
 from tests.metrics.test_detection import SCORES, random_scores, tensors
 
 BOOTSTRAP = Bootstrap(resamples=6)
+WEIGHTED = {name: metric for name, metric in CLASSIFICATION.items() if name != "classwise_ece"}
 # The root of a difference that may round to either side of 0 has half the digits.
 TOLERANCE = {"debiased_ece": 1e-7}
 
 
-def weighted_outcomes(probs, labels, weights):
-    return Outcomes.of(probs, labels, terms=True, class_bins=NUM_BINS, weights=weights)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@settings(max_examples=40, deadline=None)
+@given(values=st.lists(st.sampled_from([0.0, -0.0, 0.25, -0.5, -math.inf, 1.0, math.inf, 1e-40]), min_size=1))
+def test_the_order_is_stable(dtype, values):
+    values = torch.tensor(values, dtype=dtype)
+    assert torch.equal(ascending_order(values), values.argsort(stable=True))
+    assert torch.equal(Ranked.of(values).values, values.sort().values)
 
 
 def check_classification(probs, labels, counts):
-    found = resampled(CLASSIFICATION, partial(weighted_outcomes, probs, labels), counts)
-    assert list(found) == list(CLASSIFICATION)
+    found = resampled(WEIGHTED, Outcomes.of(probs, labels, terms=True).weighted, counts)
+    assert list(found) == list(WEIGHTED)
     for name, values in found.items():
         assert values.dtype == torch.float64
         for value, times in zip(values.tolist(), counts.long(), strict=True):
             drawn = probs.repeat_interleave(times, dim=0), labels.repeat_interleave(times)
-            expected = CLASSIFICATION[name](*drawn)
+            expected = WEIGHTED[name](*drawn)
             assert value == pytest.approx(expected, abs=TOLERANCE.get(name, 1e-12)), name
 
 
@@ -86,25 +91,23 @@ def test_selection_equals_the_metric_of_the_samples_drawn(distinct):
     correct = torch.rand(40, generator=generator) < 0.7
     counts = Bootstrap(resamples=30).counts(40)
     drawn = [(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.long()]
-    for name, values in resampled(SELECTIVE, Selection.of(scores, correct).weighted, counts).items():
-        assert values.tolist() == pytest.approx([SELECTIVE[name](*one) for one in drawn], abs=1e-12), name
+    pair = ScorePair.of_errors(scores, correct)
+    for name, values in resampled(SELECTIVE, pair.weighted, counts[:, correct], counts[:, ~correct]).items():
+        assert values.tolist() == pytest.approx([SELECTIVE[name](*sample) for sample in drawn], abs=1e-12), name
 
 
 def test_weights_need_not_sum_to_the_number_of_samples():
-    """Some samples alone, by weights (N,), which give a float; or rows of different sums."""
+    """Some samples alone, or all of them twice: rows of different sums."""
     probs, labels = softmax_table(30, 3, seed=5)
     some = torch.arange(30) % 3 > 0
     rows = torch.stack([some.long(), 2 * torch.ones(30).long()])
-    whole, part = Outcomes.of(probs, labels, terms=True), (probs[some], labels[some])
+    weighted = Outcomes.of(probs, labels, terms=True).weighted(rows)
     for metric in (accuracy, nll, ece, adaptive_ece):
-        assert metric(whole.weighted(some.long())) == pytest.approx(metric(*part), abs=1e-12)
-        assert type(metric(whole.weighted(some.long()))) is float
-        assert float(metric(whole.weighted(rows))[0]) == pytest.approx(metric(*part), abs=1e-12)
+        assert float(metric(weighted)[0]) == pytest.approx(metric(probs[some], labels[some]), abs=1e-12)
     scores, correct = torch.rand(30, generator=torch.Generator().manual_seed(0)), labels == 0
-    twice = aurc(Selection.of(scores, correct).weighted(rows))
-    assert float(twice[0]) == pytest.approx(aurc(scores[some], correct[some]), abs=1e-12)
-    expected = aurc(scores.repeat(2), correct.repeat(2))
-    assert float(twice[1]) == pytest.approx(expected, abs=1e-12)
+    areas = aurc(ScorePair.of_errors(scores, correct).weighted(rows[:, correct], rows[:, ~correct]))
+    assert float(areas[0]) == pytest.approx(aurc(scores[some], correct[some]), abs=1e-12)
+    assert float(areas[1]) == pytest.approx(aurc(scores.repeat(2), correct.repeat(2)), abs=1e-12)
 
 
 def test_chunks_join_without_a_seam(monkeypatch):
@@ -114,7 +117,7 @@ def test_chunks_join_without_a_seam(monkeypatch):
     id_counts, ood_counts = bootstrap.counts(40), bootstrap.counts(60)
 
     def both():
-        outcomes = resampled(CLASSIFICATION, partial(weighted_outcomes, probs, labels), id_counts)
+        outcomes = resampled(WEIGHTED, Outcomes.of(probs, labels, terms=True).weighted, id_counts)
         return outcomes | resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
 
     whole = both()
@@ -123,29 +126,10 @@ def test_chunks_join_without_a_seam(monkeypatch):
         torch.testing.assert_close(values, whole[name], rtol=1e-13, atol=1e-13)
 
 
-def test_shifted_subsets_are_resampled_jointly():
-    """The mean over two subsets of the same images varies as one set would: their errors are the same images."""
-    probs, labels = softmax_table(400, 3, seed=3)
-    counts = Bootstrap(resamples=400).counts(400)
-    one, two = (
-        accuracy(Outcomes.of(table, classes).weighted(counts))
-        for table, classes in ((probs, labels), (probs.flip(1), 2 - labels))
-    )
-    assert torch.equal((one + two) / 2, one)
-
-
 def test_an_impossible_label_makes_only_the_resamples_that_drew_it_infinite():
     outcomes = Outcomes.of(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([1, 0]), terms=True)
     found = nll(outcomes.weighted(torch.tensor([[2, 0], [1, 1], [0, 2]])))
     assert found.tolist() == [math.inf, math.inf, pytest.approx(math.log(2))]
-
-
-def test_weights_of_another_number_of_samples_are_refused():
-    a, b = random_scores(5, 6)
-    with pytest.raises(ValueError, match=r"weights must be \(6,\) or \(R, 6\), one for each sample, got \(6, 5\)"):
-        auroc(ScorePair.of(a, b).weighted(BOOTSTRAP.counts(5), BOOTSTRAP.counts(5)))
-    with pytest.raises(ValueError, match=r"weights must be \(5,\) or \(R, 5\), one for each sample, got \(6,\)"):
-        ece(Outcomes.of(*softmax_table(5, 3, seed=4)).weighted(torch.ones(6)))
 
 
 def test_the_second_argument_is_asked_for_by_name():

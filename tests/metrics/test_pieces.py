@@ -5,24 +5,23 @@ import threading
 import pytest
 import torch
 
-from regmixup.metrics.threads import in_order
+from regmixup.metrics.pieces import in_order
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_keep_their_order(threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    used = set()
+    table, used = torch.arange(100).reshape(50, 2), set()
 
-    def work(piece):
+    def work(rows):
         used.add(threading.get_ident())
-        return int(piece.sum())
+        return int(table[rows].sum())
 
-    found = list(in_order(work, torch.arange(100).split(10), torch.device("cpu")))
-    assert found == [10 * 10 * k + 45 for k in range(10)]
+    assert list(in_order(work, table, 10)) == [10 * 10 * k + 45 for k in range(10)]
     assert (threading.get_ident() in used) == (threads == 1)
 
 
 def test_an_error_in_a_piece_is_raised(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     with pytest.raises(ZeroDivisionError):
-        list(in_order(lambda piece: 1 // int(piece), torch.arange(2).split(1), torch.device("cpu")))
+        list(in_order(lambda rows: 1 // rows.start, torch.zeros(2, 1), 1))

@@ -1,0 +1,133 @@
+"""Samples in the order of their values, and how often each of them counts.
+
+Every metric that depends on an order is computed from `Ranked` samples. They are sorted once; the weights of a
+bootstrap resample only change how much lies before each place. A metric of samples with weights (R, N) returns R
+values, (R,), each that of the samples repeated so often; without weights it returns one value, a float.
+
+On the CPU, searching and taking columns go through NumPy, which is several times as fast as torch there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regmixup.metrics.pieces import precise
+
+Value: TypeAlias = Any
+"""A float; for weights (R, N) a tensor (R,)."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """values: (N,) rising; given: (N,) the same before they were sorted.
+
+    weights: (R, N), how often each sample counts, in the order given; None for once.
+
+    >>> samples = Ranked.of(torch.tensor([0.5, 0.1, 0.9]))
+    >>> samples.weighted(torch.tensor([[2, 0, 1]])).before
+    tensor([[0., 0., 2., 3.]], dtype=torch.float64)
+    """
+
+    values: Tensor
+    given: Tensor
+    weights: Tensor | None = None
+
+    @classmethod
+    def of(cls, values: Tensor) -> Ranked:
+        """Sort values (N,)."""
+        on_cpu = values.device.type == "cpu"
+        return cls(torch.from_numpy(np.sort(values.numpy())) if on_cpu else values.sort().values, values)
+
+    def weighted(self, weights: Tensor) -> Ranked:
+        """Return the same samples with weights (R, N)."""
+        samples = replace(self, weights=weights)
+        vars(samples)["order"] = self.order  # found once for all weights
+        return samples
+
+    @cached_property
+    def order(self) -> Tensor:
+        """(N,): the places, as given, of the samples in the order of their values; equal ones stay in order."""
+        return ascending_order(self.given)
+
+    @cached_property
+    def times(self) -> Tensor:
+        """(R, N) float64: the weights in the order of the values."""
+        if self.weights is None:
+            return precise(torch.ones_like(self.values))[None]
+        return precise(take_columns(self.weights.to(self.order.device), self.order))
+
+    @cached_property
+    def before(self) -> Tensor:
+        """(R, N + 1): the weight of the samples with the 0, 1, ..., N smallest values."""
+        return self.cumulated()
+
+    @property
+    def total(self) -> Tensor:
+        """(R, 1): the weight of all."""
+        return self.before[:, -1:]
+
+    def cumulated(self, terms: Tensor | None = None) -> Tensor:
+        """Return the weighted sums of terms (N,), by default 1, over the first 0, 1, ..., N samples: (R, N + 1).
+
+        terms: in the order of the values.
+        """
+        products = self.times if terms is None else self.times * terms
+        sums = products.new_zeros(len(products), products.shape[1] + 1)
+        torch.cumsum(products, dim=1, out=sums[:, 1:])
+        return sums
+
+    def weight_before(self, places: Tensor) -> Tensor:
+        """Return the weight of the samples before each place (M,): (R, M)."""
+        return take_columns(self.before, places)
+
+    def value_at(self, weight: Tensor) -> Tensor:
+        """Return the value of the first sample up to which more than this weight (R, M) lies, (R, M)."""
+        return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
+
+
+def ascending_order(values: Tensor) -> Tensor:
+    """Return the indices that sort (N,) values, stably.
+
+    >>> ascending_order(torch.tensor([0.5, -0.25, 0.5]))
+    tensor([1, 0, 2])
+    """
+    if values.device.type != "cpu" or values.dtype != torch.float32:
+        return values.argsort(stable=True)
+    # The bits of float32 numbers order like the numbers, of negative ones the other way round (+ 0.0 removes the sign
+    # of a zero). With the index below them, sorting 64-bit keys is a stable argsort, in a fraction of the time.
+    bits = (values + 0.0).view(torch.int32).long()
+    keys = ((bits ^ ((bits >> 31) & 0x7FFFFFFF)) << 32) | torch.arange(len(values))
+    return torch.from_numpy(np.sort(keys.numpy())) & 0xFFFFFFFF
+
+
+def places(ordered: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
+    """Count the `ordered` numbers that are < each of the `values`, or <= with `right`; fastest for sorted values.
+
+    >>> places(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]), right=True)
+    tensor([0, 3])
+    """
+    if ordered.device.type != "cpu":
+        return torch.searchsorted(ordered, values, right=right)
+    return torch.from_numpy(np.searchsorted(ordered.numpy(), values.numpy(), side="right" if right else "left"))
+
+
+def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `places` without and with `right`.
+
+    >>> positions(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]))
+    (tensor([0, 1]), tensor([0, 3]))
+    """
+    return places(ordered, values), places(ordered, values, right=True)
+
+
+def take_columns(rows: Tensor, order: Tensor) -> Tensor:
+    """Return (R, N) with its columns in the given order."""
+    if rows.device.type != "cpu":
+        return rows.index_select(1, order)
+    return torch.from_numpy(np.take(rows.numpy(), order.numpy(), axis=1))
