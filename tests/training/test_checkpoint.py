@@ -228,7 +228,7 @@ class TestSchedule:
     def test_by_the_clock_since_the_last_one(self, monkeypatch):
         now = 100.0
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=2, epochs=None)
+        schedule = Schedule(minutes=2)
         now = 219.0
         assert not schedule.after_step()
         now = 220.0
@@ -239,14 +239,14 @@ class TestSchedule:
     def test_after_an_epoch_that_took_a_hundred_times_as_long_as_saving(self, monkeypatch):
         now = 0.0
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=60, epochs=None)
-        assert schedule.after_epoch(1), "what saving costs is not known yet"
+        schedule = Schedule(minutes=60)
+        assert schedule.after_epoch(), "what saving costs is not known yet"
         now = 2.0
         schedule.saved(begun=1.5)
         now = 51.9
-        assert not schedule.after_epoch(2)
+        assert not schedule.after_epoch()
         now = 52.0
-        assert schedule.after_epoch(3)
+        assert schedule.after_epoch()
 
     def test_processes_that_write_nothing_know_what_saving_costs(self, monkeypatch):
         """Else each of them would ask for a checkpoint after every epoch, and all would agree."""
@@ -257,13 +257,13 @@ class TestSchedule:
             now += 3.0
 
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=60, epochs=None)
+        schedule = Schedule(minutes=60)
         ranks = SimpleNamespace(first=False, wait=wait)
-        Training.save(SimpleNamespace(ranks=ranks, schedule=schedule, parts=SimpleNamespace(run=None)))
+        Training.save(SimpleNamespace(ranks=ranks, schedule=schedule))
         now = 302.0
-        assert not schedule.after_epoch(1)
+        assert not schedule.after_epoch()
         now = 303.0
-        assert schedule.after_epoch(1)
+        assert schedule.after_epoch()
 
     def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path):
         batch = 50

@@ -75,7 +75,6 @@ class TestEngine:
         [
             ({"compile": "onn"}, "unknown compile 'onn': did you mean 'on'"),
             ({"checkpoint_minutes": -1}, "checkpoint_minutes must be a finite number >= 0, got -1"),
-            ({"checkpoint_epochs": 0}, "checkpoint_epochs must be an integer >= 1, got 0"),
             ({"deterministic": True, "compile": "on"}, "compile must be auto or off with deterministic=True, got 'on'"),
         ],
     )

@@ -113,20 +113,6 @@ def synchronised(model: Classifier) -> Classifier:
     return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
 
 
-@contextmanager
-def explaining_single_images(config: TrainConfig) -> Iterator[None]:
-    """Say which argument to change where batch norm meets one image alone and maps of one pixel."""
-    try:
-        yield
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise ValueError(
-            f"batch_size must leave more than 1 image in every shard of a batch, the last one too, for batch norm in "
-            f"{config.network}, whose maps shrink to one pixel, got {config.batch_size} in {config.num_shards} shards"
-        ) from error
-
-
 def check_every_process_has_images(images: int, config: TrainConfig) -> None:
     """Reject a last batch that leaves a process without images: synchronised layers wait for all processes."""
     shards, last = config.num_shards, images % config.batch_size

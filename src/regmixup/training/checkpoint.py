@@ -78,21 +78,18 @@ class Checkpoint:
 class Schedule:
     """Decide when to save: `minutes` after the last save (or the start), and at the end of some epochs.
 
-    epochs: save after every so many. None: after any epoch, if saving takes less than a hundredth of the time since the
-    last save. So small models lose next to nothing when they are killed, and large ones lose no time to saving.
+    These are the epochs where saving takes less than a hundredth of the time since the last save. So small models lose
+    next to nothing when they are killed, and large ones lose no time to saving.
     """
 
-    def __init__(self, *, minutes: float, epochs: int | None) -> None:
-        self.minutes, self.epochs = minutes, epochs
+    def __init__(self, *, minutes: float) -> None:
+        self.minutes = minutes
         self.last, self.cost = time.monotonic(), 0.0
 
     def after_step(self) -> bool:
         return time.monotonic() - self.last >= 60 * self.minutes
 
-    def after_epoch(self, epoch: int) -> bool:
-        """Return whether to save after an epoch. epoch: how many have ended."""
-        if self.epochs is not None:
-            return epoch % self.epochs == 0
+    def after_epoch(self) -> bool:
         return time.monotonic() - self.last >= _RARELY * self.cost
 
     def saved(self, begun: float) -> None:
