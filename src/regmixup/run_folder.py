@@ -5,7 +5,6 @@
     history.jsonl                    one line per finished epoch: write_history, called by training.loop
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
     checkpoint-previous.safetensors  the one before, until training has finished: the same
-    checkpoint-new.safetensors       the next one, until it has been read back: the same
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
     events.out.tfevents.*            curves, where asked for: training.reporting.TensorBoard
     predictions/*.safetensors        one file per dataset: predictions.predict.store

@@ -133,7 +133,7 @@ def test_the_median_epoch_without_the_first_relative_to_plain_training(tmp_path)
     for planned, seconds in zip(plan[:2], ([9.0, 1.0, 2.0, 3.0], [9.0, 5.0]), strict=True):
         write_history(Run.of(resolve(planned.config, CPU), tmp_path), seconds)
     for member in range(1, 5):  # the first is the plain run
-        write_history(Run.of(resolve(plan[2].config.member(member), CPU), tmp_path), [9.0, 2.0])
+        write_history(Run.of(resolve(plan[2].config.models()[member], CPU), tmp_path), [9.0, 2.0])
     assert timing_lines(plan, tmp_path, CPU) == [
         ("digits", "dnn", "2", "1.00"),
         ("digits", "mixup", "5", "2.50"),

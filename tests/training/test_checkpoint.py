@@ -21,7 +21,6 @@ from regmixup.training.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
     save_checkpoint,
-    write_checkpoint,
 )
 from regmixup.training.loop import Training
 from regmixup.training.stopping import Interrupted
@@ -39,7 +38,7 @@ from tests.training.short import (
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-NEW, PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
 
 CONTENT = Checkpoint(
     {
@@ -82,8 +81,8 @@ def resumed(tmp_path):
 
 class TestRoundTrip:
     def test_everything_comes_back_bit_for_bit(self, tmp_path):
-        write_checkpoint(tmp_path / "a.safetensors", CONTENT, fingerprint="f")
-        found = read_checkpoint(tmp_path / "a.safetensors", fingerprint="f")
+        save_checkpoint(tmp_path, CONTENT, fingerprint="f")
+        found = read_checkpoint(tmp_path / CHECKPOINT, fingerprint="f")
         assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
         assert found.tensors.keys() == CONTENT.tensors.keys()
         assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
@@ -94,20 +93,6 @@ class TestRoundTrip:
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CHECKPOINT, PREVIOUS])
         epochs = [read_checkpoint(tmp_path / name, fingerprint="f").position.epoch for name in (CHECKPOINT, PREVIOUS)]
         assert epochs == [3, 2]
-
-    def test_what_does_not_read_back_takes_nobodys_place(self, tmp_path, monkeypatch):
-        """A disk that changes what it stores is noticed while the one before is still there."""
-        save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(1), "d"), fingerprint="f")
-        original = storage.save_tensors
-
-        def lossy(path, tensors, metadata):
-            original(path, tensors, metadata)
-            flip(path, -1)
-
-        monkeypatch.setattr("regmixup.training.checkpoint.save_tensors", lossy)
-        with pytest.raises(OSError, match=rf"cannot write .*{CHECKPOINT}: what was written does not read back \(its"):
-            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(2), "d"), fingerprint="f")
-        assert newest_checkpoint(tmp_path, fingerprint="f").position == Position(1)
 
     @pytest.mark.parametrize("name", [CHECKPOINT, PREVIOUS])
     def test_one_that_cannot_be_read_now_is_not_passed_over(self, tmp_path, name):
@@ -130,8 +115,8 @@ def flip(path, index):
 
 def test_no_byte_can_change_unnoticed(tmp_path):
     """Every byte of the file, header and position included: refused, or read as the same content all the same."""
-    path = tmp_path / "a.safetensors"
-    write_checkpoint(path, CONTENT, fingerprint="f")
+    path = tmp_path / CHECKPOINT
+    save_checkpoint(tmp_path, CONTENT, fingerprint="f")
     whole = path.read_bytes()
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     unnoticed = []
@@ -141,7 +126,7 @@ def test_no_byte_can_change_unnoticed(tmp_path):
         try:
             found = read_checkpoint(path, fingerprint="f")
         except ValueError as error:
-            assert re.match(r"cannot use checkpoint .*a\.safetensors: ", str(error))  # noqa: PT017
+            assert re.match(r"cannot use checkpoint .*checkpoint\.safetensors: ", str(error))  # noqa: PT017
         else:
             unnoticed.append(index)
             assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
@@ -208,7 +193,7 @@ class TestFullDisk:
 
         renames = {
             "newest to previous": (CHECKPOINT, PREVIOUS),
-            "new to newest": (NEW, CHECKPOINT),
+            "new to newest": (CHECKPOINT, CHECKPOINT),
         }
         with monkeypatch.context() as patched:
             if operation == "fsync":
@@ -219,7 +204,7 @@ class TestFullDisk:
             with pytest.raises(OSError, match="No space left on device"):
                 rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
         found = newest_checkpoint(folder, fingerprint=rm.Run.open(folder).fingerprint).position
-        assert (found.epoch, found.step) in [(at.epoch, at.step), (at.epoch, at.step + 1)]
+        assert (found.epoch, found.step) == (at.epoch, at.step)
         assert not list(folder.glob(".partial-*"))
         assert_same_ending(resumed(tmp_path), expected)
 

@@ -120,13 +120,6 @@ class TestNames:
             model.normalize = run.model(device="cpu").normalize
             assert torch.equal(model.eval()(x), run.model(device="cpu")(x))
 
-    def test_files_of_torchvision_have_older_names_of_densenet(self, tmp_path):
-        state = with_cifar_stem("densenet121").state_dict()
-        old = {name.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): value for name, value in state.items()}
-        assert old.keys() != state.keys()
-        torch.save(old, tmp_path / "a.pth")
-        assert read_tensors(tmp_path / "a.pth").keys() == {n for n in state if not n.endswith("num_batches_tracked")}
-
 
 class TestRefusal:
     @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +14,8 @@ from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts, make_loaders
+from regmixup.training.loading import clean_parts
 from regmixup.training.optim import cut_up, flattened
-from regmixup.types import Batch
 
 REFRESH_BATCH = 512
 """Most images per batch when statistics are estimated again."""
@@ -76,12 +73,6 @@ def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
     for index in order.tensor_split(-(-len(dataset) // REFRESH_BATCH)):
         for part in clean_parts(dataset.select(index), read):
             yield part.images
-
-
-def next_epoch(dataset: LabelledImages, config: TrainConfig, device: torch.device) -> Iterator[Batch]:
-    """Yield the batches of the epoch that would follow a run's last: cropped and flipped as there, not mixed yet."""
-    (loader,) = make_loaders(dataset, replace(config, shards=1), device, workers=min(4, os.cpu_count() or 1), mine=[0])
-    yield from loader.epoch(config.total_epochs)
 
 
 @contextmanager

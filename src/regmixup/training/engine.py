@@ -54,30 +54,17 @@ class Execution:
     precision: str
     compile: bool
     graphs: bool
-    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = "one CUDA graph per step" if self.graphs else "kernel by kernel"
         parts = [self.precision, "compiled" if self.compile else "not compiled"]
-        parts += [steps] if self.device.type == "cuda" else []
-        return f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
+        if self.device.type == "cuda":
+            parts.append("one CUDA graph per step" if self.graphs else "kernel by kernel")
+        return f"{self.device.type}: {', '.join(parts)}"
 
 
 def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, *, steps: int) -> Execution:
-    """Decide what `auto` means. steps: of the whole run.
-
-    Asking with "on" for what cannot be is an error; with "auto" it is left out, and a remark says why.
-    """
+    """Decide what `auto` means. steps: of the whole run. Asking with "on" for what cannot be is an error."""
     cuda = device.type == "cuda"
-    remarks = []
-
-    def decide(name: str, wanted: Choice, *, obstacle: str, worth: bool) -> bool:
-        if obstacle and wanted == "on":
-            raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")
-        if obstacle and cuda and wanted == "auto":
-            remarks.append(f"{name} off: {obstacle}")
-        return not obstacle and (wanted == "on" or (wanted == "auto" and worth))
-
     if config.objective.differentiates_twice:
         cannot_compile = f"torch.compile cannot differentiate twice, as {type(config.objective).__name__} must"
     else:
@@ -85,9 +72,12 @@ def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, 
     cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
     if cuda and config.num_shards > 1:
         cannot_capture = f"a step takes {config.num_shards} passes"
-    compiled = decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT)
-    captured = decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda)
-    return Execution(device, config.precision, compiled, captured, tuple(remarks))
+    for name, obstacle in (("compile", cannot_compile), ("graphs", cannot_capture)):
+        if obstacle and getattr(engine, name) == "on":
+            raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")
+    worth = engine.compile == "on" or (engine.compile == "auto" and cuda and steps >= _SHORT)
+    captured = engine.graphs != "off" and not cannot_capture
+    return Execution(device, config.precision, worth and not cannot_compile, captured)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ in place of the path. Reading a file executes nothing.
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +173,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
     return {
-        _modern(name): tensor
+        name: tensor
         for name, tensor in _without_counters(_without_prefix(tensors)).items()
         if not name.startswith(("optimizer.", "updates", "selected_"))
     }
@@ -193,15 +192,6 @@ def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if inner and whole:
             tensors = inner
     return tensors
-
-
-def _modern(name: str) -> str:
-    """Return a name of torchvision's DenseNet as its code has it; its files have older ones.
-
-    >>> _modern("features.denseblock1.denselayer2.norm.1.weight")
-    'features.denseblock1.denselayer2.norm1.weight'
-    """
-    return re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", name)
 
 
 def _file_of(init: str, network: str) -> Path:

@@ -1,7 +1,7 @@
 """The training loop: one step, then the epochs around it.
 
 Before a step, on the CPU, the loader picks images and how they are augmented (`Loader.picks`), and the objective draws
-lambda, partners and boxes (`shards.draw_shards`). What surrounds a step is elsewhere: guard, clipping, shards, ranks
+lambda, partners and boxes (`Training.draw_shards`). What surrounds a step is elsewhere: guard, clipping, shards, ranks
 and the running mean in step.py, torch.compile and CUDA graphs in compilation.py. setup.py builds all of it.
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.data.loader import Loader
+from regmixup.data.splits import seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
@@ -30,14 +30,14 @@ from regmixup.training import checkpoint
 from regmixup.training.checkpoint import Checkpoint, Position, Schedule, Totals
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, Execution
+from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
-from regmixup.training.optim import Average, Copy, set_frozen, set_lr
+from regmixup.training.optim import Average, Copy, make_optimizer, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, Throughput, combine, means, precise
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
-from regmixup.training.shards import Shard, draw_shards
+from regmixup.training.shards import Shard, agreeing, draw_shard
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
@@ -105,9 +105,8 @@ class ForwardPass(nn.Module):
 class Training:
     """A run in training: all that it trains with, and where it is. `setup.prepare` builds one at its beginning.
 
-    shape: channels, height and width of what the network sees. transform: how image files are brought to that size.
-    average: the running mean of the weights. initial: the weights that training starts from, if they are not random.
-    shard_numbers: the shards that this process computes, with a loader for each.
+    shape: channels, height and width of what the network sees. loaders: of the shards that this process computes.
+    initial: the weights that training starts from, if they are not random.
     build_step: returns the step for the weights that learn now; called again when the backbone thaws.
     position: within an epoch, where it was last saved. history: records of the finished epochs.
     """
@@ -117,16 +116,11 @@ class Training:
     device: torch.device
     ranks: Ranks
     engine: Engine
-    execution: Execution
     shape: tuple[int, int, int]
-    transform: EvalTransform | None
     model: Classifier
-    optimizer: torch.optim.Optimizer
-    average: Average | None
-    selection: Selection | None
     initial: InitialWeights | None
-    shard_numbers: range
     loaders: list[Loader]
+    selection: Selection | None
     build_step: Callable[[Training], Callable[[Sequence[Shard]], None]]
     on_step: list[OnStep] = field(default_factory=list)
     on_epoch: list[OnEpoch] = field(default_factory=list)
@@ -136,6 +130,11 @@ class Training:
     def __post_init__(self) -> None:
         self.config = self.run.config
         self.steps, self.num_images = len(self.loaders[0]), self.loaders[0].num_images  # of an epoch
+        steps = self.config.total_epochs * self.steps
+        self.execution = choose_execution(self.engine, self.config, self.device, steps=steps)
+        self.shard_numbers = range(self.ranks.rank, self.config.num_shards, self.ranks.world)
+        self.optimizer = make_optimizer(self.model, self.config)
+        self.average = Average(self.model, self.config.ema) if self.config.ema > 0 else None
         self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
         self.tally = Tally(self.device)
@@ -143,11 +142,9 @@ class Training:
         self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
         self.epoch_began = time.perf_counter()
         self.take_step: Callable[[Sequence[Shard]], None]  # `setup.resume` builds it
-
-    @property
-    def data_fingerprint(self) -> str:
-        """Return the fingerprint of the train set, and of the validation set if one selects the epoch."""
-        return self.dataset.fingerprint + (f"+{self.selection.dataset.fingerprint}" if self.selection else "")
+        self.data_fingerprint = self.dataset.fingerprint
+        if self.selection is not None:
+            self.data_fingerprint += f"+{self.selection.dataset.fingerprint}"
 
     def run_epochs(self, stop: Stop, *, until: int | None = None) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
@@ -182,17 +179,22 @@ class Training:
         return first
 
     def draw_shards(self, step: int, picked: Sequence[Any], total: int) -> list[Shard]:
-        """Draw the randomness of this process's shards of a batch of `total` images. picked: the images of each."""
-        return draw_shards(
-            self.config,
-            dict(zip(self.shard_numbers, picked, strict=True)),
-            shape=self.shape,
-            epoch=self.position.epoch,
-            step=step,
-            total=total,
-            world=self.ranks.world,
-            device=self.device,
-        )
+        """Draw the randomness of this process's shards of a batch of `total` images. picked: the images of each.
+
+        The weight of a shard is its share of the images, times the number of ranks, as DDP averages over these.
+        """
+        config, world, shards = self.config, self.ranks.world, []
+        place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
+        largest = -(-total // config.num_shards)
+        for number, images in zip(self.shard_numbers, picked, strict=True):
+            count = len(range(number, total, config.num_shards))
+            draw = draw_shard(config, number, max(count, 1), **place)
+            if config.objective.per_batch and count < largest:
+                draw = agreeing(draw, draw_shard(config, number, largest, **place))
+            seed = seed_for(config.seed, "dropout", self.position.epoch, step, number)
+            shards.append(Shard(images, draw.to(self.device), count, total, count / total * world, seed))
+        # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
+        return [shard for shard in shards if shard.count or world > 1]
 
     def after_step(self, step: int, stop: Stop) -> None:
         """Read the guard and report now and then; save and stop where that is due."""
@@ -203,8 +205,8 @@ class Training:
         # Reading is free on a CPU, where fifty steps of a large network can take minutes.
         if read or (self.device.type == "cpu" and self.throughput.due()):
             self.report_step(step)
-        if not last and self.ranks.meets_at(epoch * self.steps + step):
-            signal, save = self.stop_or_save(stop, due=self.schedule.after_step())
+        if not last and (epoch * self.steps + step + 1) % self.ranks.stride == 0:
+            signal, save = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_step()))
             if signal or save:
                 self.check_guard()
                 seconds = time.perf_counter() - self.epoch_began
@@ -232,21 +234,13 @@ class Training:
         self.history.append(record)
         if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
             write_history(self.run.folder, self.history)
-        signal, due = self.stop_or_save(stop, due=self.schedule.after_epoch())
-        if signal or due or epoch == self.config.total_epochs:
+        signal, save = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_epoch()))
+        if signal or save or epoch == self.config.total_epochs:
             self.save()
         for callback in self.on_epoch:
             callback(record)
         if signal and epoch < self.config.total_epochs:
             raise Interrupted(signal)
-
-    def stop_or_save(self, stop: Stop, *, due: bool = False) -> tuple[int, bool]:
-        """Return the signal that asked any rank to stop, 0 for none, and whether to save now. All ranks agree.
-
-        due: whether saving is due on this rank.
-        """
-        signal, save = self.ranks.largest_of(stop.signal or 0, int(due))
-        return signal, bool(save)
 
     def totals(self) -> Totals:
         """Return what this epoch's steps have reported so far, on all ranks."""
@@ -256,7 +250,8 @@ class Training:
         """Write a checkpoint of the current position."""
         begun = time.monotonic()
         if self.ranks.first:
-            state = checkpoint.state(self.model, self.optimizer, self.copies)
+            tensors = checkpoint.live_state(self.model, self.optimizer, self.copies)
+            state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
             content = Checkpoint(state, self.position, self.data_fingerprint)
             checkpoint.save_checkpoint(self.run.folder, content, fingerprint=self.run.fingerprint)
         self.ranks.wait()  # nobody ends the program while the first rank writes

@@ -23,11 +23,11 @@ from regmixup.training.batch_norm import check_every_process_has_images, drop_co
 from regmixup.training.checkpoint import Position
 from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, choose_execution
+from regmixup.training.engine import Engine
 from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, reader
 from regmixup.training.loop import ForwardPass, Training
-from regmixup.training.optim import Average, make_optimizer, set_frozen
+from regmixup.training.optim import set_frozen
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
 from regmixup.training.shards import Shard
@@ -54,34 +54,15 @@ def prepare(
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
     set_frozen(model, frozen=config.frozen_at(0))
-    shard_numbers = range(ranks.rank, config.num_shards, ranks.world)
-    loaders = make_loaders(dataset, config, device, workers=workers, mine=shard_numbers)
+    mine = range(ranks.rank, config.num_shards, ranks.world)
+    loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
     if config.batch_norm == "synchronised":
         check_every_process_has_images(loaders[0].num_images, config)
-    transform = evaluation_transform(config, files=dataset.shape is None)
     selection = None
     if validation is not None:
-        selection = Selection(
-            model, config.select, validation, classes=dataset.classes, shape=shape, transform=transform
-        )
-    return Training(
-        run=run,
-        dataset=dataset,
-        device=device,
-        ranks=ranks,
-        engine=engine,
-        execution=choose_execution(engine, config, device, steps=config.total_epochs * len(loaders[0])),
-        shape=shape,
-        transform=transform,
-        model=model,
-        optimizer=make_optimizer(model, config),
-        average=Average(model, config.ema) if config.ema > 0 else None,
-        selection=selection,
-        initial=initial,
-        shard_numbers=shard_numbers,
-        loaders=loaders,
-        build_step=build_step,
-    )
+        read = reader(evaluation_transform(config, files=dataset.shape is None), shape[1:])
+        selection = Selection(model, config.select, validation, classes=dataset.classes, shape=shape, read=read)
+    return Training(run, dataset, device, ranks, engine, shape, model, initial, loaders, selection, build_step)
 
 
 def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], device: torch.device) -> Classifier:

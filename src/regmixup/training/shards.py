@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from regmixup.data.splits import generator_for, seed_for
+from regmixup.data.splits import generator_for
 from regmixup.mixing import Draw
 from regmixup.training.config import TrainConfig
 
@@ -29,35 +26,6 @@ class Shard:
     total: int
     weight: float
     seed: int | None
-
-
-def draw_shards(
-    config: TrainConfig,
-    picked: Mapping[int, Any],
-    *,
-    shape: tuple[int, int, int],
-    epoch: int,
-    step: int,
-    total: int,
-    world: int,
-    device: torch.device,
-) -> list[Shard]:
-    """Draw the randomness of this process's shards of a batch of `total` images.
-
-    picked: the images of each shard, by its number. shape: channels, height and width of an image. The weight of a
-    shard is its share of the images, times the number of ranks, as DDP averages over these.
-    """
-    shards = []
-    largest = -(-total // config.num_shards)
-    for number, images in picked.items():
-        count = len(range(number, total, config.num_shards))
-        draw = draw_shard(config, number, max(count, 1), shape=shape, epoch=epoch, step=step)
-        if config.objective.per_batch and count < largest:
-            draw = agreeing(draw, draw_shard(config, number, largest, shape=shape, epoch=epoch, step=step))
-        seed = seed_for(config.seed, "dropout", epoch, step, number)
-        shards.append(Shard(images, draw.to(device), count, total, count / total * world, seed))
-    # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
-    return [shard for shard in shards if shard.count or world > 1]
 
 
 def draw_shard(

@@ -88,7 +88,7 @@ def train(
             images = data.load(config.train_set, root=root)
             validation = data.load(config.validation, root=root) if config.validation else None
             training = prepare(run, images, device, ranks, engine, workers, validation=validation)
-            if signal := training.stop_or_save(stop)[0]:
+            if signal := ranks.largest_of(stop.signal or 0)[0]:
                 raise Interrupted(signal)
             if not dry_run:
                 stack.enter_context(run.owned(ranks))
