@@ -407,7 +407,7 @@ class Ours:
             "imagenet-resnet50", method, network=network, epochs=10_000, batch_size=args.batch_size,
             image_size=args.size, **SETTINGS | {"freeze": 0, "lr": 1e-5},
         )  # fmt: skip
-        engine = Engine(compile=args.compile, checkpoint_minutes=600, checkpoint_epochs=100_000)
+        engine = Engine(compile=args.compile, checkpoint_minutes=600)
         stack.enter_context(settings(args.device, engine))
         run = Run(Path(stack.enter_context(tempfile.TemporaryDirectory())), resolve(config, args.device))
         self.training = resume(prepare(run, dataset, args.device, Ranks(), engine, args.workers))

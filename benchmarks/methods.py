@@ -40,7 +40,7 @@ def stepper(
     config = replace(config, members=1, network=config.network if sngp else network, batch_size=size, lr=1e-3)
     training = resume(prepare(Run(Path(), resolve(config, device)), dataset, device, Ranks(), engine, workers=0))
     training.model.train()
-    (picked,) = training.parts.loaders[0].picks(0)
+    (picked,) = training.loaders[0].picks(0)
 
     def steps(count: int) -> None:
         for step in range(count):

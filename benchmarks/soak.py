@@ -52,7 +52,7 @@ def soak(steps: int, device: torch.device) -> list[Memory]:
 
     config = rm.configure("digits", "regmixup", batch_size=2, epochs=-(-steps // EPOCH), lr=1e-3)
     with tempfile.TemporaryDirectory() as runs:
-        rm.train(config, runs, device=device, engine=rm.Engine(checkpoint_epochs=1), on_step=look)
+        rm.train(config, runs, device=device, on_step=look)
     return found
 
 

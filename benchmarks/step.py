@@ -101,7 +101,7 @@ def synthetic() -> ImageSet:
 def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace) -> dict[str, float]:
     """The engine: warm-up, then steps, then a whole epoch, then what has been compiled since the warm-up."""
     config = resolve(rm.configure("cifar10-wrn28-10", method, network=network, lr=1e-3, batch_size=BATCH), DEVICE)
-    engine = Engine(checkpoint_minutes=60, checkpoint_epochs=1000)
+    engine = Engine(checkpoint_minutes=60)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
         held = allocated()
         started = time.perf_counter()
@@ -132,7 +132,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
 def numbered_steps(training: Training) -> Iterator[None]:
     """Take one update after the other, full batches only."""
     while True:
-        for step, picked in enumerate(training.parts.loaders[0].picks(0)):
+        for step, picked in enumerate(training.loaders[0].picks(0)):
             if step < IMAGES // BATCH:
                 training.take_step(training.draw_shards(step, [picked], BATCH))
                 yield

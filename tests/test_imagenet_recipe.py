@@ -76,7 +76,7 @@ def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, 
     lengths = ("--epochs", 2, "--warmup-epochs", 1, "--cooldown-epochs", 1)
     words = ("--recipe", "imagenet-resnet50", "--network", "timm/test_resnet", "--image-size", 16, *lengths)
     places = ("--root", tree, "--device", "cpu")
-    flags = ("--checkpoint-epochs", 2, "--compile", "off", "--workers", 0, "--tensorboard")
+    flags = ("--checkpoint-minutes", 2, "--compile", "off", "--workers", 0, "--tensorboard")
     assert run("train", *words, *places, *flags, "--runs", tmp_path) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "cpu: float32, not compiled"
@@ -96,7 +96,7 @@ def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, 
         "orient": False,
     }
     assert record["execution"] == "cpu: float32, not compiled"
-    assert (record["engine"]["compile"], record["engine"]["checkpoint_epochs"]) == ("off", 2)
+    assert (record["engine"]["compile"], record["engine"]["checkpoint_minutes"]) == ("off", 2)
     assert run("predict", folder, "imagenet/val", *places) == 0
     assert f"80 x {CLASSES}" in capsys.readouterr().out
     stored = folder / "predictions" / "imagenet__val.safetensors"

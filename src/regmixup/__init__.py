@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from regmixup.objectives.regmixup import RegMixup
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
-    from regmixup.training.reporting import FunctionLogger, TensorBoardLogger
     from regmixup.training.run import Run
     from regmixup.training.train import train
     from regmixup.types import Batch, LossOutput, Predictions, Row
@@ -64,7 +63,6 @@ _HOMES = {
     "Draw": "mixing",
     "ERM": "objectives.erm",
     "Engine": "training.engine",
-    "FunctionLogger": "training.reporting",
     "HalfRegMixup": "objectives.half_regmixup",
     "LabelSmoothing": "objectives.label_smoothing",
     "LossOutput": "types",
@@ -77,7 +75,6 @@ _HOMES = {
     "RegMixup": "objectives.regmixup",
     "Row": "types",
     "Run": "training.run",
-    "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
     "configure": "training.config",
     "evaluate": "evaluation.evaluate",
@@ -88,8 +85,8 @@ _HOMES = {
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
-    "FunctionLogger", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
-    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
+    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
+    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run",
     "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
     "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip

@@ -5,10 +5,8 @@
     history.jsonl                    one line per finished epoch: write_history, called by training.loop
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
     checkpoint-previous.safetensors  the one before, until training has finished: the same
-    checkpoint-new.safetensors       the next one, until it has been read back: the same
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
-    diverged.safetensors, .json      the state before a step that diverged: training.guard.save_snapshot
-    events.out.tfevents.*            curves, where asked for: training.reporting.TensorBoardLogger
+    events.out.tfevents.*            curves, where asked for: training.reporting.TensorBoard
     predictions/*.safetensors        one file per dataset: predictions.predict.store
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
     rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run
@@ -94,7 +92,7 @@ def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
     storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
-_NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", "images_per_second", "seconds_per_epoch"}
+_NO_LOSS = {"epoch", "step", "steps", "lr", "seconds", "train_accuracy", "images_per_second", "seconds_per_epoch"}
 
 
 def describe(history: list[dict[str, Any]]) -> str:

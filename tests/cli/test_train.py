@@ -120,7 +120,7 @@ def test_the_short_help_has_the_first_flags_with_the_defaults_of_what_is_chosen(
 
 
 def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
-    flags = ("--deterministic", "--compile", "off", "--checkpoint-minutes", 1.5, "--checkpoint-epochs", 2)
+    flags = ("--deterministic", "--compile", "off", "--checkpoint-minutes", 1.5)
     assert run("train", "--epochs", 1, "--device", "cpu", "--runs", tmp_path / "runs", *flags) == 0
     assert capsys.readouterr().out.startswith("cpu: float32, not compiled\n")
     study = write_mini(tmp_path, MINI.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("= 5", "= 1"))
@@ -128,7 +128,7 @@ def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
     assert capsys.readouterr().out.count("cpu: float32, not compiled\n") == 1
     found = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/provenance.json")]
     asked = {"compile": "off", "graphs": "auto", "deterministic": True, "checkpoint_minutes": 1.5}
-    assert [record["engine"] for record in found] == [{"kind": "Engine", **asked, "checkpoint_epochs": 2}] * 2
+    assert [record["engine"] for record in found] == [{"kind": "Engine", **asked}] * 2
     assert [record["execution"] for record in found] == ["cpu: float32, not compiled"] * 2
 
 

@@ -37,9 +37,8 @@ def train(folder, plain):
     if plain:
         Run.build = build_plain
     note_positions(folder / "positions.jsonl")
-    every = rm.Engine(checkpoint_epochs=1)
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         at_step(3, epoch=1, rank=1, do=send(signal.SIGKILL))
-    rm.train(KILLED, folder / "runs", device="cpu", engine=every)
+    rm.train(KILLED, folder / "runs", device="cpu")
     at_step(2, epoch=1, rank=0, do=send(signal.SIGTERM, to=os.getppid))
-    rm.train(STOPPED, folder / "runs", device="cpu", engine=every)
+    rm.train(STOPPED, folder / "runs", device="cpu")

@@ -131,13 +131,6 @@ class TestRefreshed:
         torch.testing.assert_close(mixed.state_dict(), augmented.state_dict())
 
 
-def test_an_image_alone_with_maps_of_one_pixel_is_explained(tmp_path):
-    """Of 450 digits of 8x8 pixels, one is left over for the last batch; maps of resnet18 shrink to 1x1 there."""
-    with pytest.raises(ValueError, match=r"batch_size must leave more than 1 image .*resnet18.* got 449 in 1 shards"):
-        rm.train(config("dnn", network="resnet18", batch_size=449), tmp_path, device="cpu")
-    assert rm.train(config("dnn", epochs=1, batch_size=449), tmp_path, device="cpu").finished
-
-
 def test_a_network_without_batch_norm_cannot_be_refreshed():
     with pytest.raises(ValueError, match="must have batch norm"), refreshing(torch.nn.Linear(1, 1)):
         pass

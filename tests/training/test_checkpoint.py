@@ -21,7 +21,6 @@ from regmixup.training.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
     save_checkpoint,
-    write_checkpoint,
 )
 from regmixup.training.loop import Training
 from regmixup.training.stopping import Interrupted
@@ -39,7 +38,7 @@ from tests.training.short import (
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-NEW, PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
+PREVIOUS = "checkpoint-previous.safetensors"
 
 CONTENT = Checkpoint(
     {
@@ -82,8 +81,8 @@ def resumed(tmp_path):
 
 class TestRoundTrip:
     def test_everything_comes_back_bit_for_bit(self, tmp_path):
-        write_checkpoint(tmp_path / "a.safetensors", CONTENT, fingerprint="f")
-        found = read_checkpoint(tmp_path / "a.safetensors", fingerprint="f")
+        save_checkpoint(tmp_path, CONTENT, fingerprint="f")
+        found = read_checkpoint(tmp_path / CHECKPOINT, fingerprint="f")
         assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
         assert found.tensors.keys() == CONTENT.tensors.keys()
         assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
@@ -94,20 +93,6 @@ class TestRoundTrip:
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CHECKPOINT, PREVIOUS])
         epochs = [read_checkpoint(tmp_path / name, fingerprint="f").position.epoch for name in (CHECKPOINT, PREVIOUS)]
         assert epochs == [3, 2]
-
-    def test_what_does_not_read_back_takes_nobodys_place(self, tmp_path, monkeypatch):
-        """A disk that changes what it stores is noticed while the one before is still there."""
-        save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(1), "d"), fingerprint="f")
-        original = storage.save_tensors
-
-        def lossy(path, tensors, metadata):
-            original(path, tensors, metadata)
-            flip(path, -1)
-
-        monkeypatch.setattr("regmixup.training.checkpoint.save_tensors", lossy)
-        with pytest.raises(OSError, match=rf"cannot write .*{CHECKPOINT}: what was written does not read back \(its"):
-            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(2), "d"), fingerprint="f")
-        assert newest_checkpoint(tmp_path, fingerprint="f").position == Position(1)
 
     @pytest.mark.parametrize("name", [CHECKPOINT, PREVIOUS])
     def test_one_that_cannot_be_read_now_is_not_passed_over(self, tmp_path, name):
@@ -130,8 +115,8 @@ def flip(path, index):
 
 def test_no_byte_can_change_unnoticed(tmp_path):
     """Every byte of the file, header and position included: refused, or read as the same content all the same."""
-    path = tmp_path / "a.safetensors"
-    write_checkpoint(path, CONTENT, fingerprint="f")
+    path = tmp_path / CHECKPOINT
+    save_checkpoint(tmp_path, CONTENT, fingerprint="f")
     whole = path.read_bytes()
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     unnoticed = []
@@ -141,7 +126,7 @@ def test_no_byte_can_change_unnoticed(tmp_path):
         try:
             found = read_checkpoint(path, fingerprint="f")
         except ValueError as error:
-            assert re.match(r"cannot use checkpoint .*a\.safetensors: ", str(error))  # noqa: PT017
+            assert re.match(r"cannot use checkpoint .*checkpoint\.safetensors: ", str(error))  # noqa: PT017
         else:
             unnoticed.append(index)
             assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
@@ -208,7 +193,7 @@ class TestFullDisk:
 
         renames = {
             "newest to previous": (CHECKPOINT, PREVIOUS),
-            "new to newest": (NEW, CHECKPOINT),
+            "new to newest": (CHECKPOINT, CHECKPOINT),
         }
         with monkeypatch.context() as patched:
             if operation == "fsync":
@@ -219,7 +204,7 @@ class TestFullDisk:
             with pytest.raises(OSError, match="No space left on device"):
                 rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
         found = newest_checkpoint(folder, fingerprint=rm.Run.open(folder).fingerprint).position
-        assert (found.epoch, found.step) in [(at.epoch, at.step), (at.epoch, at.step + 1)]
+        assert (found.epoch, found.step) == (at.epoch, at.step)
         assert not list(folder.glob(".partial-*"))
         assert_same_ending(resumed(tmp_path), expected)
 
@@ -228,7 +213,7 @@ class TestSchedule:
     def test_by_the_clock_since_the_last_one(self, monkeypatch):
         now = 100.0
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=2, epochs=None)
+        schedule = Schedule(minutes=2)
         now = 219.0
         assert not schedule.after_step()
         now = 220.0
@@ -239,14 +224,14 @@ class TestSchedule:
     def test_after_an_epoch_that_took_a_hundred_times_as_long_as_saving(self, monkeypatch):
         now = 0.0
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=60, epochs=None)
-        assert schedule.after_epoch(1), "what saving costs is not known yet"
+        schedule = Schedule(minutes=60)
+        assert schedule.after_epoch(), "what saving costs is not known yet"
         now = 2.0
         schedule.saved(begun=1.5)
         now = 51.9
-        assert not schedule.after_epoch(2)
+        assert not schedule.after_epoch()
         now = 52.0
-        assert schedule.after_epoch(3)
+        assert schedule.after_epoch()
 
     def test_processes_that_write_nothing_know_what_saving_costs(self, monkeypatch):
         """Else each of them would ask for a checkpoint after every epoch, and all would agree."""
@@ -257,13 +242,13 @@ class TestSchedule:
             now += 3.0
 
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=60, epochs=None)
+        schedule = Schedule(minutes=60)
         ranks = SimpleNamespace(first=False, wait=wait)
-        Training.save(SimpleNamespace(ranks=ranks, schedule=schedule, parts=SimpleNamespace(run=None)))
+        Training.save(SimpleNamespace(ranks=ranks, schedule=schedule))
         now = 302.0
-        assert not schedule.after_epoch(1)
+        assert not schedule.after_epoch()
         now = 303.0
-        assert schedule.after_epoch(1)
+        assert schedule.after_epoch()
 
     def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path):
         batch = 50

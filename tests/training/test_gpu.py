@@ -42,7 +42,7 @@ def losses(config, dataset, engine, steps):
     with settings(DEVICE, engine, config.precision):
         training = resume(prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
-        for step, picked in enumerate(training.parts.loaders[0].picks(0)):
+        for step, picked in enumerate(training.loaders[0].picks(0)):
             if step == steps:
                 break
             count = len(picked.index)
@@ -192,7 +192,7 @@ def test_no_step_waits_for_the_device(engine, method, changes):
         dataset = rm.data.load("digits/train")
         training = resume(prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
-        picks = list(training.parts.loaders[0].picks(0))[:3]
+        picks = list(training.loaders[0].picks(0))[:3]
         draws = range(6)
         for step in draws:  # both branches of an Alternate are captured
             training.take_step(training.draw_shards(step, [picks[0]], 64))
@@ -213,12 +213,10 @@ def test_dropout_differs_between_replays_and_repeats_with_the_seed():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_bad_step_does_not_reach_captured_weights(tmp_path, optimizer):
+def test_a_bad_captured_step_stops_training(tmp_path, optimizer):
     config = rm.configure("digits", "dnn", epochs=2, lr=1e30, precision="float32", optimizer=optimizer)
     with pytest.raises(RuntimeError, match="infinite or NaN"):
         rm.train(config, tmp_path, engine=GRAPHED)
-    (snapshot,) = tmp_path.glob("*/diverged.safetensors")
-    assert snapshot.stat().st_size > 0
 
 
 @pytest.mark.parametrize(("precision", "error"), [("float32", (0, 2e-6)), ("tf32", (5e-5, 5e-3))])

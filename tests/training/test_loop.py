@@ -1,7 +1,5 @@
 """Training: reproducible, resumable, and careful with what it has."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from regmixup.training import loop
 from regmixup.training.config import resolve
 from regmixup.training.guard import DivergedError
 from regmixup.training.shards import draw_shard
-from regmixup.training.train import _mean_record
+from regmixup.training.train import mean_record
 from tests.holding import held_by_another_process
 
 
@@ -42,11 +40,11 @@ def test_same_configuration_and_seed_give_bit_equal_weights_whatever_the_global_
 def test_shards_of_alternate_have_lambdas_of_their_own_where_images_have(lam):
     """And one shard draws what the whole batch would."""
     objective = rm.Alternate(rm.Mixup(lam=lam), rm.CutMix(lam=lam))
-    parts = SimpleNamespace(config=config(objective=objective), shape=(1, 8, 8))
-    first, second = (draw_shard(parts, number, 16, epoch=0, step=5) for number in range(2))
+    settings = config(objective=objective)
+    first, second = (draw_shard(settings, number, 16, shape=(1, 8, 8), epoch=0, step=5) for number in range(2))
     assert first.branch == second.branch
     assert torch.equal(first.lam, second.lam) == (lam == "batch")
-    whole = objective.draw(16, (1, 8, 8), generator_for(parts.config.seed, "draw", 0, 5))
+    whole = objective.draw(16, (1, 8, 8), generator_for(settings.seed, "draw", 0, 5))
     assert torch.equal(first.lam, whole.lam)
     assert torch.equal(first.partner, whole.partner)
 
@@ -89,7 +87,7 @@ def test_a_divergent_run_stops_with_advice_and_keeps_its_last_good_checkpoint(tm
 
     monkeypatch.setattr(loop.Training, "start_epoch", poison_second_epoch)
     with pytest.raises(DivergedError, match=r"epoch 2, step 1 .*lr"):
-        rm.train(config(epochs=3), tmp_path, engine=rm.Engine(checkpoint_epochs=1))
+        rm.train(config(epochs=3), tmp_path)
     monkeypatch.undo()
     resumed = rm.train(config(epochs=3), tmp_path)
     assert all(torch.isfinite(v).all() for v in weights(resumed).values())
@@ -122,7 +120,7 @@ def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     """Under Alternate a short epoch can miss one branch in some members and not in others."""
     branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
     records = [{"epoch": 2, **values} for values in branches]
-    assert _mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
+    assert mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
 
 
 def test_an_objective_of_ones_own_trains(tmp_path, forget):

@@ -1,6 +1,7 @@
-"""What a run reports: means over an epoch, throughput, and curves in which an interruption does not show."""
+"""What a run reports: callbacks, means over an epoch, throughput, and curves in which an interruption does not show."""
 
 import json
+import math
 from importlib.util import find_spec
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 import regmixup as rm
 from regmixup.training import loop, reporting
 from regmixup.training.reporting import Tally, Throughput, means
+from regmixup.training.stopping import Interrupted
+from tests.training.short import EVERY_STEP, IMAGES, STEPS, config, signal_after
 
-STEPS = 8  # of 64 images in an epoch of 450; the last has 2
-LOOKS = (3, 6, 8)
 CPU = torch.device("cpu")
 BRANCHES = [("loss", "clean"), ("loss",), ("loss", "mixed", "train_accuracy")]
 REPORTED = st.lists(
@@ -23,128 +24,99 @@ REPORTED = st.lists(
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _look_every_three_steps(monkeypatch):
     monkeypatch.setattr(loop, "READ_EVERY", 3)
+    monkeypatch.setattr(reporting, "_DUE", math.inf)
 
 
-def config(**changes):
-    return rm.configure("digits", **{"method": "regmixup", "epochs": 2, "dropout": 0.2, **changes})
+@pytest.fixture
+def listen():
+    """All that callbacks are told, in order."""
+    told = []
+    names = ("on_start", "on_step", "on_epoch")
+    return told, {name: (lambda record, name=name: told.append((name, record))) for name in names}
 
 
-class Recorder:
-    """Shaped like a run of W&B: further optional arguments, values read later."""
+@pytest.mark.usefixtures("few_digits", "_look_every_three_steps")
+class TestCallbacks:
+    def test_the_start_once_then_steps_and_the_epoch_they_belong_to(self, tmp_path, listen):
+        told, hooks = listen
+        run = rm.train(config(epochs=2, warmup_epochs=1.0), tmp_path, device="cpu", **hooks)
+        assert [name for name, _ in told] == ["on_start", *["on_step", "on_step", "on_epoch"] * 2]
+        assert told[0][1] == run.provenance()["execution"] == "cpu: float32, not compiled"
+        steps = [record for name, record in told if name == "on_step"]
+        places = [(1, 3, STEPS), (1, 4, STEPS), (2, 3, STEPS), (2, 4, STEPS)]
+        assert [(record["epoch"], record["step"], record["steps"]) for record in steps] == places
+        assert [record["lr"] for record in steps] == [
+            run.config.lr_at(epoch - 1 + (step - 1) / STEPS) for epoch, step, _ in places
+        ]
+        epochs = [record for name, record in told if name == "on_epoch"]
+        assert epochs == run.history()
+        for step, epoch in zip(steps[1::2], epochs, strict=True):
+            names = {"loss", "clean", "mixed", "train_accuracy"}
+            assert {name: step[name] for name in names} == {name: epoch[name] for name in names}
+        assert "images_per_second" not in steps[0]
+        for record in steps[1:]:
+            assert record["images_per_second"] * record["seconds_per_epoch"] == pytest.approx(IMAGES)
 
-    def __init__(self):
-        self.logged, self.started, self.closed = [], [], 0
+    def test_a_resumed_run_is_told_means_since_its_epoch_began(self, tmp_path, listen):
+        told, hooks = listen
+        with signal_after(2), pytest.raises(Interrupted):
+            rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
+        assert [name for name, _ in told] == ["on_start"]
+        run = rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
+        assert told[-2][0] == "on_step"
+        assert told[-2][1]["loss"] == run.history()[0]["loss"]
 
-    def log(self, data, step=None, commit=None):
-        self.logged.append((step, dict(data)))
+    @pytest.mark.parametrize("hook", ["on_start", "on_epoch"])
+    def test_an_error_in_a_hook_is_the_callers_and_the_run_can_go_on(self, tmp_path, hook):
+        def broken(record):
+            raise ZeroDivisionError
 
-    def start(self, step, steps):
-        self.started.append((step, steps))
+        with pytest.raises(ZeroDivisionError):
+            rm.train(config(epochs=1), tmp_path, device="cpu", **{hook: broken})
+        assert rm.train(config(epochs=1), tmp_path, device="cpu").finished
 
-    def close(self):
-        self.closed += 1
+    def test_members_of_an_ensemble_follow_each_other(self, tmp_path):
+        steps, epochs = [], []
+        hooks = {"on_step": steps.append, "on_epoch": epochs.append}
+        run = rm.train(config(epochs=1, members=3), tmp_path, device="cpu", tensorboard=True, **hooks)
+        assert [record["loss"] for record in epochs] == [member.history()[0]["loss"] for member in run.members()]
+        ends = [(record["epoch"], record["step"]) for record in steps if record["step"] == STEPS]
+        assert ends == [(1, STEPS), (2, STEPS), (3, STEPS)]
+        assert not list(run.folder.glob("events*"))
+        assert all(len(list(member.folder.glob("events*"))) == 1 for member in run.members())
 
-    def curve(self, name):
-        return [(step, values[name]) for step, values in self.logged if name in values]
-
-
-def test_looks_add_up_to_epochs_and_epochs_are_those_of_the_history(tmp_path):
-    recorder = Recorder()
-    run = rm.train(config(warmup_epochs=1.0), tmp_path, device="cpu", loggers=[recorder])
-    history = run.history()
-    assert recorder.curve("epoch") == [(STEPS, 1), (2 * STEPS, 2)]
-    for name in set(history[0]) - {"epoch"}:
-        assert recorder.curve(f"epoch/{name}") == [(STEPS * r["epoch"], r[name]) for r in history]
-    for epoch, record in enumerate(history):
-        for name in ("loss", "clean", "mixed", "train_accuracy"):
-            points = recorder.curve(f"step/{name}")[3 * epoch : 3 * epoch + 3]
-            assert [step - epoch * STEPS for step, _ in points] == list(LOOKS)
-            counts = [3 * 64, 3 * 64, 64 + 2]
-            mean = sum(value * count for (_, value), count in zip(points, counts, strict=True)) / 450
-            assert mean == pytest.approx(record[name], rel=1e-12)
-    rates = [run.config.lr_at((step - 1) / STEPS) for step, _ in recorder.curve("step/lr")]
-    assert [lr for _, lr in recorder.curve("step/lr")] == rates
-    speeds = recorder.curve("step/images_per_second")
-    assert [step for step, _ in speeds] == [6, 8, 11, 14, 16]  # nothing is known at the first look
-    assert all(speed > 0 for _, speed in speeds)
-
-
-def test_a_logger_is_told_where_training_goes_on_and_when_it_ends(tmp_path):
-    def stop(record):
-        if record["epoch"] == 3:
-            raise KeyboardInterrupt
-
-    first, second, third = Recorder(), Recorder(), Recorder()
-    with pytest.raises(KeyboardInterrupt):
-        rm.train(config(epochs=4, cooldown_epochs=1), tmp_path, device="cpu", loggers=[first], on_epoch=stop,
-                 engine=rm.Engine(checkpoint_epochs=2))  # fmt: skip
-    rm.train(config(epochs=4, cooldown_epochs=1), tmp_path, device="cpu", loggers=[second])
-    rm.train(config(epochs=4, cooldown_epochs=1), tmp_path, device="cpu", loggers=[third])
-    assert (first.started, second.started, third.started) == ([(0, 5 * STEPS)], [(2 * STEPS, 5 * STEPS)], [])
-    assert (first.closed, second.closed) == (1, 1)
-    assert [step for step, _ in second.curve("epoch")] == [STEPS * epoch for epoch in (3, 4, 5)]
-    again = {name: value for name, value in first.logged[-1][1].items() if name != "epoch/seconds"}
-    assert again.items() <= dict(second.logged[3][1]).items()
-    assert third.logged == []  # it was finished
+    def test_a_cpu_is_looked_at_by_the_clock_too(self, tmp_path, monkeypatch):
+        steps = []
+        monkeypatch.setattr(Throughput, "due", lambda self: True)
+        rm.train(config(epochs=1), tmp_path, device="cpu", on_step=steps.append)
+        assert [record["step"] for record in steps] == list(range(1, STEPS + 1))
 
 
-def test_members_of_an_ensemble_follow_each_other(tmp_path):
-    recorder, steps, ensemble = Recorder(), [], config(epochs=1, members=3)
-    run = rm.train(ensemble, tmp_path, device="cpu", loggers=[recorder], on_step=steps.append, tensorboard=True)
-    losses = [member.history()[0]["loss"] for member in run.members()]
-    assert recorder.curve("epoch/loss") == [(STEPS * (m + 1), loss) for m, loss in enumerate(losses)]
-    assert [step for step, _ in recorder.curve("step/loss")] == [STEPS * m + look for m in range(3) for look in LOOKS]
-    assert recorder.started == [(STEPS * m, STEPS * (m + 1)) for m in range(3)]
-    assert recorder.closed == 1
-    assert [(s["epoch"], s["step"]) for s in steps if s["step"] == STEPS] == [(1, STEPS), (2, STEPS), (3, STEPS)]
-    assert not list(run.folder.glob("events*"))
-    assert all(len(list(member.folder.glob("events*"))) == 1 for member in run.members())
-
-
-def test_a_logger_that_fails_is_left_out_and_training_goes_on(tmp_path):
-    class Offline(Recorder):
-        def log(self, data, step=None):
-            super().log(data, step)
-            raise ConnectionError("no network")
-
-    offline, recorder = Offline(), Recorder()
-    with pytest.warns(UserWarning, match=r"Offline is left out .* ConnectionError\('no network'\)"):
-        run = rm.train(config(), tmp_path, device="cpu", loggers=[offline, recorder])
-    assert len(offline.logged) == 1
-    assert len(recorder.logged) == 2 * len(LOOKS) + 2
-    assert run.finished
-
-
-def read_events(folder):
+@pytest.mark.usefixtures("few_digits", "_look_every_three_steps")
+def test_curves_in_tensorboard_have_every_step_once_though_the_run_was_killed(tmp_path, listen):
+    """Killed by an error after step 3 of epoch 2, before it is saved: the step is trained, and written, twice."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder)).Reload()
-    return {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
-
-
-def test_curves_in_tensorboard_have_every_step_once_though_the_run_was_killed(tmp_path):
-    """Killed in epoch 3, with a checkpoint after epoch 2: epoch 3 is trained, and logged, twice."""
-    recorder, whole = Recorder(), config(epochs=4)
-
     def stop(record):
-        if (record["epoch"], record["step"]) == (3, 6):
+        if (record["epoch"], record["step"]) == (2, 3):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rm.train(whole, tmp_path / "a", device="cpu", tensorboard=True, on_step=stop,
-                 engine=rm.Engine(checkpoint_epochs=2))  # fmt: skip
-    run = rm.train(whole, tmp_path / "a", device="cpu", tensorboard=True)
+        rm.train(config(), tmp_path, device="cpu", tensorboard=True, on_step=stop, engine=EVERY_STEP)
+    run = rm.train(config(), tmp_path, device="cpu", tensorboard=True)
     assert len(list(run.folder.glob("events*"))) == 2
-    rm.train(whole, tmp_path / "b", device="cpu", loggers=[recorder])
-    found = read_events(run.folder)
-    assert {"epoch", "epoch/loss", "step/clean", "step/lr"} <= found.keys()
-    for name in ("epoch", "epoch/loss", "epoch/train_accuracy", "step/loss", "step/mixed", "step/lr"):
-        expected = recorder.curve(name)
-        assert [step for step, _ in found[name]] == [step for step, _ in expected]
-        assert [v for _, v in found[name]] == pytest.approx([v for _, v in expected], rel=1e-6)  # float32 in the file
+    events = EventAccumulator(str(run.folder)).Reload()
+    curves = {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    assert {"epoch/loss", "epoch/seconds", "step/clean", "step/lr", "step/images_per_second"} <= curves.keys()
+    assert not {"step/epoch", "step/step", "step/steps", "epoch/epoch"} & curves.keys()
+    assert [step for step, _ in curves["step/loss"]] == [3, 4, 7, 8, 11, 12]
+    losses = [record["loss"] for record in run.history()]
+    assert [step for step, _ in curves["epoch/loss"]] == [4, 8, 12]
+    assert [loss for _, loss in curves["epoch/loss"]] == pytest.approx(losses, rel=1e-6)  # float32 in the file
+    assert [loss for _, loss in curves["step/loss"][1::2]] == pytest.approx(losses, rel=1e-6)
 
 
 def test_missing_tensorboard_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
@@ -152,20 +124,6 @@ def test_missing_tensorboard_is_noticed_before_anything_is_written(tmp_path, mon
     with pytest.raises(ValueError, match=r"need TensorBoard: pip install 'regmixup\[tensorboard\]'"):
         rm.train(config(members=2), tmp_path, device="cpu", tensorboard=True)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_cpu_is_looked_at_by_the_clock_and_loggers_at_fixed_steps(tmp_path, monkeypatch):
-    recorder, seen = Recorder(), []
-    monkeypatch.setattr(Throughput, "due", lambda self: True)
-    rm.train(config(epochs=1), tmp_path, device="cpu", loggers=[recorder], on_step=seen.append)
-    assert [record["step"] for record in seen] == list(range(1, STEPS + 1))
-    assert [step for step, _ in recorder.curve("step/loss")] == list(LOOKS)
-
-
-def test_what_cannot_log_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ValueError, match=r"loggers must have a method log\(values, step\), .*, got <built-in function"):
-        rm.train(config(), tmp_path / "runs", device="cpu", loggers=[len])
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def dealt(method, num_shards, *, model=None):
     model = model or linear()
     loader = ResidentLoader(dataset, batch_size=IMAGES, seed=0, device=CPU)
     optimizer = make_optimizer(model, settings)
-    guard, tally = Guard(optimizer, CPU, Ranks(), buffers=model.buffers()), Tally(CPU)
+    guard, tally = Guard(CPU, Ranks(), buffers=model.buffers()), Tally(CPU)
     step = TrainingStep(ForwardPass(model.train(), settings, loader), optimizer, guard, tally)
     shards = []
     for shard in range(num_shards):

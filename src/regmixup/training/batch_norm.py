@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +14,8 @@ from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts, make_loaders
+from regmixup.training.loading import clean_parts
 from regmixup.training.optim import cut_up, flattened
-from regmixup.types import Batch
 
 REFRESH_BATCH = 512
 """Most images per batch when statistics are estimated again."""
@@ -78,12 +75,6 @@ def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
             yield part.images
 
 
-def next_epoch(dataset: LabelledImages, config: TrainConfig, device: torch.device) -> Iterator[Batch]:
-    """Yield the batches of the epoch that would follow a run's last: cropped and flipped as there, not mixed yet."""
-    (loader,) = make_loaders(dataset, replace(config, shards=1), device, workers=min(4, os.cpu_count() or 1), mine=[0])
-    yield from loader.epoch(config.total_epochs)
-
-
 @contextmanager
 def refreshing(model: nn.Module) -> Iterator[None]:
     """Estimate the running statistics of batch norm again, from the forward passes inside; all else stays.
@@ -111,20 +102,6 @@ def synchronised(model: Classifier) -> Classifier:
     from timm.layers.norm_act import convert_sync_batchnorm
 
     return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
-
-
-@contextmanager
-def explaining_single_images(config: TrainConfig) -> Iterator[None]:
-    """Say which argument to change where batch norm meets one image alone and maps of one pixel."""
-    try:
-        yield
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise ValueError(
-            f"batch_size must leave more than 1 image in every shard of a batch, the last one too, for batch norm in "
-            f"{config.network}, whose maps shrink to one pixel, got {config.batch_size} in {config.num_shards} shards"
-        ) from error
 
 
 def check_every_process_has_images(images: int, config: TrainConfig) -> None:

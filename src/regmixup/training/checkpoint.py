@@ -1,7 +1,7 @@
 """Checkpoints: the state of training as one safetensors file. Reading executes nothing and detects damage.
 
-Saving writes a new file, reads it back, and only then replaces the newest one, which becomes the previous. So there is
-a whole checkpoint on disk at every moment; if the newest was damaged later, the previous one is used.
+Saving renames the newest file to the previous one, then writes a new one. So there is a whole checkpoint on disk at
+every moment; if the newest is missing or damaged, the previous one is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RARELY = 100
 _MODEL = "model."
 _FIRST = ("best.", "ema.", _MODEL)
 """The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
-_NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
+_PREVIOUS = "checkpoint-previous.safetensors"
 
 
 @dataclass(frozen=True)
@@ -78,33 +78,24 @@ class Checkpoint:
 class Schedule:
     """Decide when to save: `minutes` after the last save (or the start), and at the end of some epochs.
 
-    epochs: save after every so many. None: after any epoch, if saving takes less than a hundredth of the time since the
-    last save. So small models lose next to nothing when they are killed, and large ones lose no time to saving.
+    These are the epochs where saving takes less than a hundredth of the time since the last save. So small models lose
+    next to nothing when they are killed, and large ones lose no time to saving.
     """
 
-    def __init__(self, *, minutes: float, epochs: int | None) -> None:
-        self.minutes, self.epochs = minutes, epochs
+    def __init__(self, *, minutes: float) -> None:
+        self.minutes = minutes
         self.last, self.cost = time.monotonic(), 0.0
 
     def after_step(self) -> bool:
         return time.monotonic() - self.last >= 60 * self.minutes
 
-    def after_epoch(self, epoch: int) -> bool:
-        """Return whether to save after an epoch. epoch: how many have ended."""
-        if self.epochs is not None:
-            return epoch % self.epochs == 0
+    def after_epoch(self) -> bool:
         return time.monotonic() - self.last >= _RARELY * self.cost
 
     def saved(self, begun: float) -> None:
         """Note that a save has ended. begun: when it began, by the monotonic clock."""
         self.last = time.monotonic()
         self.cost = self.last - begun
-
-
-def state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
-    """Return all tensors that training resumes from, on the CPU."""
-    tensors = live_state(model, optimizer, copies)
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
@@ -120,23 +111,12 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Itera
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
-    """Write a checkpoint into a run's folder and keep the one before as the previous one."""
-    new, newest = folder / _NEW, folder / CHECKPOINT
-    write_checkpoint(new, content, fingerprint=fingerprint)
-    try:
-        read_checkpoint(new, fingerprint=fingerprint)
-    except ValueError as error:
-        raise OSError(f"cannot write {newest}: what was written does not read back ({error.__cause__})") from error
-    if newest.exists():
-        rename(newest, folder / _PREVIOUS)
-    rename(new, newest)
-
-
-def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> None:
-    """Write one file with the state of training, atomically. fingerprint: of the configuration."""
+    """Write a checkpoint into a run's folder and keep the one before. fingerprint: of the configuration."""
+    if (folder / CHECKPOINT).exists():
+        rename(folder / CHECKPOINT, folder / _PREVIOUS)
     position = asdict(content.position) | {"totals": list(content.position.totals.items())}
     metadata = {"position": json.dumps(position), "fingerprint": fingerprint, "data": content.data}
-    save_tensors(path, content.tensors, metadata)
+    save_tensors(folder / CHECKPOINT, content.tensors, metadata)
 
 
 def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
@@ -181,8 +161,7 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
     now: the one before would replace it.
     """
     damaged = []
-    # Between its two renamings a save leaves the newest one under the name it was written with.
-    for name in (CHECKPOINT, _NEW, _PREVIOUS):
+    for name in (CHECKPOINT, _PREVIOUS):  # a kill while the first is written leaves the second alone
         try:
             content = read_checkpoint(folder / name, fingerprint=fingerprint)
         except FileNotFoundError:
@@ -204,10 +183,9 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
 
 
 def forget_previous(folder: Path) -> None:
-    """Remove all checkpoints but the newest, once training has ended."""
-    for name in (_NEW, _PREVIOUS):
-        (folder / name).unlink(missing_ok=True)
-    sync_folder(folder)  # or a power cut could bring them back into a run that is finished
+    """Remove the previous checkpoint, once training has ended."""
+    (folder / _PREVIOUS).unlink(missing_ok=True)
+    sync_folder(folder)  # or a power cut could bring it back into a run that is finished
 
 
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -88,13 +88,13 @@ class TrainConfig(Recipe):
         """Return the run's folder among `runs`."""
         return Path(runs) / self.name
 
-    def member(self, index: int) -> TrainConfig:
-        """Return one model of an ensemble. Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice."""
-        return dataclasses.replace(self, members=1, seed=self.seed * self.members + index)
-
     def models(self) -> list[TrainConfig]:
-        """Return the configuration of every model: those of an ensemble's members, or this one."""
-        return [self] if self.members == 1 else [self.member(index) for index in range(self.members)]
+        """Return the configuration of every model: those of an ensemble's members, or this one.
+
+        Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice.
+        """
+        seeds = range(self.seed * self.members, (self.seed + 1) * self.members)
+        return [dataclasses.replace(self, members=1, seed=seed) for seed in seeds]
 
     @property
     def all_epochs(self) -> int:

@@ -67,10 +67,6 @@ class Ranks:
     def wait(self) -> None:
         self.gather(None)
 
-    def meets_at(self, step: int) -> bool:
-        """Return whether ranks agree on stopping and saving after this step."""
-        return step % self.stride == self.stride - 1
-
     def largest_of(self, *values: int) -> list[int]:
         """Return the largest of all ranks' numbers, for each of them."""
         if self.world == 1:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import check_choices, check_number
 from regmixup.data.files import cache_folder
 from regmixup.networks.precision import cudnn, products
 from regmixup.training.config import TrainConfig
@@ -26,67 +26,45 @@ class Engine:
     """Settings of execution. None of this enters the run's fingerprint."""
 
     compile: Choice = "auto"
-    """torch.compile for the forward and backward pass; auto: on CUDA, if enough steps are left to repay it."""
+    """torch.compile for the forward and backward pass; auto: on CUDA, if a run has enough steps to repay it."""
     graphs: Choice = "auto"
     """The whole step captured once as a CUDA graph and replayed; auto: on CUDA, if each step is one pass on one GPU."""
     deterministic: bool = False
     """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
     checkpoint_minutes: float = 5.0
-    """Most minutes between checkpoints; 0 for one after every step. Ctrl-C, SIGTERM and the end save one as well."""
-    checkpoint_epochs: int | None = None
-    """Also after every so many epochs; default: after any that took a hundred times as long as saving takes."""
+    """Most minutes between checkpoints; 0 for one after every step. Ctrl-C, SIGTERM, the end, and any epoch that took a
+    hundred times as long as saving takes save one as well."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_number("checkpoint_minutes", self.checkpoint_minutes, least=0)
-        if self.checkpoint_epochs is not None:
-            check_count("checkpoint_epochs", self.checkpoint_epochs)
         if self.deterministic and self.compile == "on":
             raise ValueError("compile must be auto or off with deterministic=True, got 'on'")
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The choices of an `Engine` for one run on one device. starts_from: the initial weights, in words."""
+    """The choices of an `Engine` for one run on one device; `str` describes them in one line.
+
+    >>> print(Execution(torch.device("cuda"), "bfloat16", True, True))
+    cuda: bfloat16, compiled, one CUDA graph per step
+    """
 
     device: torch.device
     precision: str
     compile: bool
     graphs: bool
-    remarks: tuple[str, ...] = ()
-    starts_from: str = ""
-
-    @property
-    def summary(self) -> str:
-        """Describe it in one line.
-
-        >>> Execution(torch.device("cuda"), "bfloat16", True, True).summary
-        'cuda: bfloat16, compiled, one CUDA graph per step'
-        """
-        steps = "one CUDA graph per step" if self.graphs else "kernel by kernel"
-        parts = [self.precision, "compiled" if self.compile else "not compiled"]
-        parts += [steps] if self.device.type == "cuda" else []
-        return f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, [self.summary, self.starts_from]))
+        parts = [self.precision, "compiled" if self.compile else "not compiled"]
+        if self.device.type == "cuda":
+            parts.append("one CUDA graph per step" if self.graphs else "kernel by kernel")
+        return f"{self.device.type}: {', '.join(parts)}"
 
 
 def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, *, steps: int) -> Execution:
-    """Decide what `auto` means. steps: still to be taken.
-
-    Asking with "on" for what cannot be is an error; with "auto" it is left out, and a remark says why.
-    """
+    """Decide what `auto` means. steps: of the whole run. Asking with "on" for what cannot be is an error."""
     cuda = device.type == "cuda"
-    remarks = []
-
-    def decide(name: str, wanted: Choice, *, obstacle: str, worth: bool) -> bool:
-        if obstacle and wanted == "on":
-            raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")
-        if obstacle and cuda and wanted == "auto":
-            remarks.append(f"{name} off: {obstacle}")
-        return not obstacle and (wanted == "on" or (wanted == "auto" and worth))
-
     if config.objective.differentiates_twice:
         cannot_compile = f"torch.compile cannot differentiate twice, as {type(config.objective).__name__} must"
     else:
@@ -94,9 +72,12 @@ def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, 
     cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
     if cuda and config.num_shards > 1:
         cannot_capture = f"a step takes {config.num_shards} passes"
-    compiled = decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT)
-    captured = decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda)
-    return Execution(device, config.precision, compiled, captured, tuple(remarks))
+    for name, obstacle in (("compile", cannot_compile), ("graphs", cannot_capture)):
+        if obstacle and getattr(engine, name) == "on":
+            raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")
+    worth = engine.compile == "on" or (engine.compile == "auto" and cuda and steps >= _SHORT)
+    captured = engine.graphs != "off" and not cannot_capture
+    return Execution(device, config.precision, worth and not cannot_compile, captured)
 
 
 @contextmanager

@@ -16,9 +16,8 @@ from regmixup.config import NUMERICS_VERSION, encode
 from regmixup.run_folder import write_provenance
 from regmixup.training.checkpoint import forget_previous
 from regmixup.training.config import device_name
-from regmixup.training.loading import clean_parts, reader
+from regmixup.training.loading import clean_parts, evaluation_transform, reader
 from regmixup.training.loop import Training
-from regmixup.training.parts import Parts
 from regmixup.training.stopping import Interrupted, Stop
 
 _PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
@@ -26,47 +25,48 @@ _PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
 
 def finish(training: Training, stop: Stop) -> None:
     """Let the head see the train images once more, if it wants to, and record that the run has finished."""
-    parts = training.parts
-    finalized = finalize(parts)
-    for copy in parts.copies if finalized else ():
+    finalized = finalize(training)
+    for copy in training.copies if finalized else ():
         with copy.in_place():
-            finalize(parts)
+            finalize(training)
     if finalized or training.config.total_epochs == 0:
         training.save()
-    if parts.ranks.first:
+    if training.ranks.first:
         record = provenance_record(training)
-        forget_previous(parts.run.folder)
-        write_provenance(parts.run.folder, record)
-    if signal := training.stop_or_save(stop)[0]:
+        forget_previous(training.run.folder)
+        write_provenance(training.run.folder, record)
+    if signal := training.ranks.largest_of(stop.signal or 0)[0]:
         raise Interrupted(signal)
 
 
-def finalize(parts: Parts) -> bool:
+def finalize(training: Training) -> bool:
     """Let the head see the clean train images, if it wants to; return whether it did."""
-    images = clean_parts(parts.dataset, reader(parts.transform, parts.shape[1:]))
-    return parts.model.finalize(x.to(parts.device) for part in images for x in part.images.split(1000))
+    transform = evaluation_transform(training.config, files=training.dataset.shape is None)
+    images = clean_parts(training.dataset, reader(transform, training.shape[1:]))
+    return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
 
 
 def provenance_record(training: Training) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
-    parts, config = training.parts, training.config
-    sets = [parts.dataset, *([parts.selection.dataset] if parts.selection is not None else [])]
+    config, selection = training.config, training.selection
+    transform = evaluation_transform(config, files=training.dataset.shape is None)
+    sets = [training.dataset, *([selection.dataset] if selection is not None else [])]
     return {
-        "fingerprint": parts.run.fingerprint,
+        "fingerprint": training.run.fingerprint,
         "commit": _commit(),
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint for dataset in sets},
-        "input": list(parts.shape),
-        "transform": None if parts.transform is None else encode(parts.transform),
-        "classes": list(parts.dataset.classes),
-        "device": device_name(parts.device),
-        "engine": encode(parts.engine),
-        "execution": training.execution.summary,
-        "processes": parts.ranks.world,
+        "input": list(training.shape),
+        "transform": None if transform is None else encode(transform),
+        "classes": list(training.dataset.classes),
+        "device": device_name(training.device),
+        "engine": encode(training.engine),
+        "execution": str(training.execution),
+        "processes": training.ranks.world,
         "threads": torch.get_num_threads(),
         "seconds": round(sum(record["seconds"] for record in training.history), 3),
-        **({"init": parts.initial.record()} if parts.initial is not None else {}),
-        **({"selected": parts.selection.record()} if parts.selection is not None else {}),
+        **({"init": training.initial.record()} if training.initial is not None else {}),
+        **({"selected": selection.record()} if selection is not None else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,
@@ -80,13 +80,11 @@ def _commit() -> str | None:
     """Return the commit of the code that runs, from git or, for a copy without git, from REGMIXUP_COMMIT."""
     if named := os.environ.get("REGMIXUP_COMMIT"):
         return named
-    here = Path(__file__)
-    commit = None
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():  # installed; it may lie in a repository of other code
+        return None
+    git = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
     try:
-        # The first makes sure that it is this package's repository, and not one that a copy happens to lie in.
-        for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--abbrev=40", "--dirty"]):
-            git = ["git", "-C", str(here.parent), *command]
-            commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit

@@ -7,7 +7,6 @@ in place of the path. Reading a file executes nothing.
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regmixup import networks
+from regmixup.data.folders import hash_file
 from regmixup.names import shortened
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
@@ -38,7 +38,6 @@ class InitialWeights:
     """Which tensors were taken from a file, by name.
 
     loaded, initialised: together all of the model's. left_out: the file's others. source: timm or a path.
-    remark: a warning in words, or nothing.
     """
 
     source: str
@@ -46,7 +45,6 @@ class InitialWeights:
     loaded: tuple[str, ...]
     initialised: tuple[str, ...]
     left_out: tuple[str, ...]
-    remark: str = ""
 
     def __str__(self) -> str:
         count = len(self.loaded) + len(self.initialised)
@@ -56,8 +54,6 @@ class InitialWeights:
             parts.append(f"initialised: {shortened(self.initialised, 4)}")
         if self.left_out:
             parts.append(f"left out: {shortened(self.left_out, 4)}")
-        if self.remark:
-            parts.append(self.remark)
         return f"init: {'; '.join(parts)}"
 
     def record(self) -> dict[str, Any]:
@@ -78,8 +74,6 @@ def identify(init: str, network: str) -> str:
     """
     if not init or _MARK in init:
         return init
-    from regmixup.data.folders import hash_file
-
     path = _file_of(init, network)
     return f"{init if init == TIMM else path}{_MARK}{hash_file(path)}"
 
@@ -89,12 +83,12 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
 
     input_shape: channels, height and width of the images.
     """
-    source, _, checksum = identify(config.init, config.network).rpartition(_MARK)
+    source, _, recorded = identify(config.init, config.network).rpartition(_MARK)
     path = _file_of(source, config.network)
-    current = identify(source, config.network).rpartition(_MARK)[2]
-    if current != checksum:
+    checksum = hash_file(path)
+    if checksum != recorded:
         raise ValueError(
-            f"init must be the file that the run began with (sha256 {checksum}), got {path} with {current}"
+            f"init must be the file that the run began with (sha256 {recorded}), got {path} with {checksum}"
         )
     tensors = _read(path, source, config.network, input_shape)
     names = networks.library_names(config.network, model)
@@ -113,7 +107,6 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
         loaded=tuple(loaded),
         initialised=tuple(name for name in targets if name not in loaded),
         left_out=tuple(name for name in tensors if name not in used),
-        remark=_remark(config),
     )
 
 
@@ -156,14 +149,14 @@ def _read(path: Path, source: str, network: str, input_shape: Sequence[int]) -> 
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the state dict in a .safetensors file, or in a .pth, .pt or .bin file of plain tensors.
+    """Read the state dict in a .safetensors file, or in a .pth or .pt file of plain tensors.
 
     Of a checkpoint of ours it is the run's model. Counters of batch norm are left out.
     """
     try:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)
-        elif path.suffix in (".pth", ".pt", ".bin"):
+        elif path.suffix in (".pth", ".pt"):
             content = torch.load(path, map_location="cpu", weights_only=True)
         else:
             raise ValueError(f"init must be a .safetensors, .pth or .pt file, or timm, got {path}")
@@ -180,7 +173,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
     return {
-        _modern(name): tensor
+        name: tensor
         for name, tensor in _without_counters(_without_prefix(tensors)).items()
         if not name.startswith(("optimizer.", "updates", "selected_"))
     }
@@ -201,15 +194,6 @@ def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _modern(name: str) -> str:
-    """Return a name of torchvision's DenseNet as its code has it; its files have older ones.
-
-    >>> _modern("features.denseblock1.denselayer2.norm.1.weight")
-    'features.denseblock1.denselayer2.norm1.weight'
-    """
-    return re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", name)
-
-
 def _file_of(init: str, network: str) -> Path:
     if init != TIMM:
         path = Path(init).expanduser().resolve()
@@ -221,15 +205,3 @@ def _file_of(init: str, network: str) -> Path:
     from regmixup.networks.timm_models import pretrained_file
 
     return pretrained_file(network)
-
-
-def _remark(config: Recipe) -> str:
-    """Return a warning where timm's weights for a network expect other pixels than it will see."""
-    if not config.network.startswith("timm/") and config.network not in _IN_TIMM:
-        return ""
-    from regmixup.networks.timm_models import expected_input
-
-    mean, std = expected_input(config.network)
-    if (mean, std) == (config.mean, config.std) or len(mean) != len(config.mean):
-        return ""
-    return f"timm's own weights for it expect mean {mean} and std {std}, this run has {config.mean} and {config.std}"

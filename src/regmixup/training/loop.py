@@ -1,7 +1,7 @@
 """The training loop: one step, then the epochs around it.
 
 Before a step, on the CPU, the loader picks images and how they are augmented (`Loader.picks`), and the objective draws
-lambda, partners and boxes (`shards.draw_shards`). What surrounds a step is elsewhere: guard, clipping, shards, ranks
+lambda, partners and boxes (`Training.draw_shards`). What surrounds a step is elsewhere: guard, clipping, shards, ranks
 and the running mean in step.py, torch.compile and CUDA graphs in compilation.py. setup.py builds all of it.
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from regmixup.data.images import LabelledImages
 from regmixup.data.loader import Loader
+from regmixup.data.splits import seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
@@ -27,16 +29,19 @@ from regmixup.run_folder import write_history
 from regmixup.training import checkpoint
 from regmixup.training.checkpoint import Checkpoint, Position, Schedule, Totals
 from regmixup.training.config import TrainConfig
-from regmixup.training.engine import Execution
-from regmixup.training.guard import Guard, diverged, save_snapshot
-from regmixup.training.optim import set_frozen, set_lr
-from regmixup.training.parts import Parts
-from regmixup.training.reporting import EpochRecord, Reporter, Tally, combine, means, precise
-from regmixup.training.shards import Shard, draw_shards
+from regmixup.training.distributed import Ranks
+from regmixup.training.engine import Engine, choose_execution
+from regmixup.training.guard import DivergedError, Guard
+from regmixup.training.initial_weights import InitialWeights
+from regmixup.training.optim import Average, Copy, make_optimizer, set_frozen, set_lr
+from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, Throughput, combine, means, precise
+from regmixup.training.run import Run
+from regmixup.training.selection import Selection
+from regmixup.training.shards import Shard, agreeing, draw_shard
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
-"""Steps between two reads of the device: of the guard, and of the means that callbacks and loggers get."""
+"""Steps between two reads of the device: of the guard, and of the means that callbacks get."""
 
 
 class ShardLoss(NamedTuple):
@@ -98,43 +103,64 @@ class ForwardPass(nn.Module):
 
 @dataclass(eq=False)
 class Training:
-    """A run in progress: its parts, its step, where it is and what it has reported. `setup.resume` builds one.
+    """A run in training: all that it trains with, and where it is. `setup.prepare` builds one at its beginning.
 
+    shape: channels, height and width of what the network sees. loaders: of the shards that this process computes.
+    initial: the weights that training starts from, if they are not random.
     build_step: returns the step for the weights that learn now; called again when the backbone thaws.
-    position: where training is; within an epoch, where it was last saved. history: records of the finished epochs.
+    position: within an epoch, where it was last saved. history: records of the finished epochs.
     """
 
-    parts: Parts
-    build_step: Callable[[], Callable[[Sequence[Shard]], None]]
-    execution: Execution
-    guard: Guard
-    tally: Tally
-    reporter: Reporter
-    schedule: Schedule
-    position: Position
-    history: list[EpochRecord]
+    run: Run
+    dataset: LabelledImages
+    device: torch.device
+    ranks: Ranks
+    engine: Engine
+    shape: tuple[int, int, int]
+    model: Classifier
+    initial: InitialWeights | None
+    loaders: list[Loader]
+    selection: Selection | None
+    build_step: Callable[[Training], Callable[[Sequence[Shard]], None]]
+    on_step: list[OnStep] = field(default_factory=list)
+    on_epoch: list[OnEpoch] = field(default_factory=list)
+    position: Position = field(default_factory=Position)
+    history: list[EpochRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.config, self.ranks, self.model = self.parts.config, self.parts.ranks, self.parts.model
-        self.take_step = self.build_step()
+        self.config = self.run.config
+        self.steps, self.num_images = len(self.loaders[0]), self.loaders[0].num_images  # of an epoch
+        steps = self.config.total_epochs * self.steps
+        self.execution = choose_execution(self.engine, self.config, self.device, steps=steps)
+        self.shard_numbers = range(self.ranks.rank, self.config.num_shards, self.ranks.world)
+        self.optimizer = make_optimizer(self.model, self.config)
+        self.average = Average(self.model, self.config.ema) if self.config.ema > 0 else None
+        self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
+        self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
+        self.tally = Tally(self.device)
+        self.throughput = Throughput(self.num_images)
+        self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
         self.epoch_began = time.perf_counter()
+        self.take_step: Callable[[Sequence[Shard]], None]  # `setup.resume` builds it
+        self.data_fingerprint = self.dataset.fingerprint
+        if self.selection is not None:
+            self.data_fingerprint += f"+{self.selection.dataset.fingerprint}"
 
     def run_epochs(self, stop: Stop, *, until: int | None = None) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
-        config, parts = self.config, self.parts
-        end = until if until is not None else config.total_epochs
+        end = until if until is not None else self.config.total_epochs
         try:
             while (epoch := self.position.epoch) < end:
                 first = self.start_epoch()
-                picks = zip(*(loader.picks(epoch, start=first) for loader in parts.loaders), strict=True)
+                picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
                 for step, picked in enumerate(picks, start=first):
-                    set_lr(parts.optimizer, config.lr_at(epoch + step / parts.steps))
-                    total = min(config.batch_size, parts.num_images - step * config.batch_size)
+                    set_lr(self.optimizer, self.config.lr_at(epoch + step / self.steps))
+                    total = min(self.config.batch_size, self.num_images - step * self.config.batch_size)
                     self.take_step(self.draw_shards(step, picked, total))
                     self.after_step(step, stop)
                 self.end_epoch(stop)
         finally:
-            for loader in parts.loaders:
+            for loader in self.loaders:
                 loader.close()
 
     def start_epoch(self) -> int:
@@ -142,7 +168,7 @@ class Training:
         first = self.position.step
         frozen = self.config.frozen_at(self.position.epoch)
         if set_frozen(self.model, frozen=frozen):
-            self.take_step = self.build_step()  # a graph, and DDP, know which weights have a gradient
+            self.take_step = self.build_step(self)  # a graph, and DDP, know which weights have a gradient
         self.model.train()
         self.model.backbone.train(not frozen)
         self.tally.restore(self.position.totals if self.ranks.first else {})
@@ -151,20 +177,34 @@ class Training:
         return first
 
     def draw_shards(self, step: int, picked: Sequence[Any], total: int) -> list[Shard]:
-        """Draw the randomness of this process's shards of a batch of `total` images. picked: the images of each."""
-        return draw_shards(self.parts, picked, epoch=self.position.epoch, step=step, total=total)
+        """Draw the randomness of this process's shards of a batch of `total` images. picked: the images of each.
+
+        The weight of a shard is its share of the images, times the number of ranks, as DDP averages over these.
+        """
+        config, world, shards = self.config, self.ranks.world, []
+        place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
+        largest = -(-total // config.num_shards)
+        for number, images in zip(self.shard_numbers, picked, strict=True):
+            count = len(range(number, total, config.num_shards))
+            draw = draw_shard(config, number, max(count, 1), **place)
+            if config.objective.per_batch and count < largest:
+                draw = agreeing(draw, draw_shard(config, number, largest, **place))
+            seed = seed_for(config.seed, "dropout", self.position.epoch, step, number)
+            shards.append(Shard(images, draw.to(self.device), count, total, count / total * world, seed))
+        # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
+        return [shard for shard in shards if shard.count or world > 1]
 
     def after_step(self, step: int, stop: Stop) -> None:
         """Read the guard and report now and then; save and stop where that is due."""
-        epoch, last = self.position.epoch, step + 1 == self.parts.steps
+        epoch, last = self.position.epoch, step + 1 == self.steps
         read = last or (step + 1) % READ_EVERY == 0
         if read:
             self.check_guard()
         # Reading is free on a CPU, where fifty steps of a large network can take minutes.
-        if read or (self.parts.device.type == "cpu" and self.reporter.throughput.due()):
-            self.reporter.report_step(epoch, step + 1, self.tally, log=read)
-        if not last and self.ranks.meets_at(epoch * self.parts.steps + step):
-            signal, save = self.stop_or_save(stop)
+        if read or (self.device.type == "cpu" and self.throughput.due()):
+            self.report_step(step)
+        if not last and (epoch * self.steps + step + 1) % self.ranks.stride == 0:
+            signal, save = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_step()))
             if signal or save:
                 self.check_guard()
                 seconds = time.perf_counter() - self.epoch_began
@@ -173,33 +213,32 @@ class Training:
             if signal:
                 raise Interrupted(signal)
 
+    def report_step(self, step: int) -> None:
+        """Give callbacks the means over the epoch's steps up to this one, its learning rate and the throughput."""
+        epoch, images = self.position.epoch, min((step + 1) * self.config.batch_size, self.num_images)
+        speed = self.throughput.update(epoch * self.num_images + images)
+        numbers = {**means(self.tally.totals()), "lr": self.config.lr_at(epoch + step / self.steps), **speed}
+        for callback in self.on_step:
+            callback({"epoch": epoch + 1, "step": step + 1, "steps": self.steps, **numbers})
+
     def end_epoch(self, stop: Stop) -> None:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
-        epoch, selection, measured = self.position.epoch, self.parts.selection, {}
-        if selection is not None:
-            measured = selection.end_epoch(epoch, self.model, self.parts.average, self.ranks)
+        epoch, measured = self.position.epoch, {}
+        if self.selection is not None:
+            measured = self.selection.end_epoch(epoch, self.model, self.average, self.ranks)
         seconds = time.perf_counter() - self.epoch_began
         record = {"epoch": epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
         if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
-            write_history(self.parts.run.folder, self.history)
-        self.reporter.log_epoch(record)
-        signal, due = self.stop_or_save(stop, ended=epoch)
-        if signal or due or epoch == self.config.total_epochs:
+            write_history(self.run.folder, self.history)
+        signal, save = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_epoch()))
+        if signal or save or epoch == self.config.total_epochs:
             self.save()
-        self.reporter.report_epoch(record)
+        for callback in self.on_epoch:
+            callback(record)
         if signal and epoch < self.config.total_epochs:
             raise Interrupted(signal)
-
-    def stop_or_save(self, stop: Stop, *, ended: int | None = None) -> tuple[int, bool]:
-        """Return the signal that asked any rank to stop, 0 for none, and whether to save now. All ranks agree.
-
-        ended: the number of epochs, if one has just ended.
-        """
-        due = self.schedule.after_step() or (ended is not None and self.schedule.after_epoch(ended))
-        signal, save = self.ranks.largest_of(stop.signal or 0, int(due))
-        return signal, bool(save)
 
     def totals(self) -> Totals:
         """Return what this epoch's steps have reported so far, on all ranks."""
@@ -207,27 +246,24 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""
-        begun, run = time.monotonic(), self.parts.run
+        begun = time.monotonic()
         if self.ranks.first:
-            checkpoint.save_checkpoint(run.folder, self.checkpoint_at(self.position), fingerprint=run.fingerprint)
+            tensors = checkpoint.live_state(self.model, self.optimizer, self.copies)
+            state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            content = Checkpoint(state, self.position, self.data_fingerprint)
+            checkpoint.save_checkpoint(self.run.folder, content, fingerprint=self.run.fingerprint)
         self.ranks.wait()  # nobody ends the program while the first rank writes
         self.schedule.saved(begun)  # after the wait, so that the others know what saving costs, too
 
-    def checkpoint_at(self, position: Position) -> Checkpoint:
-        """Return all that training resumes from."""
-        state = checkpoint.state(self.model, self.parts.optimizer, self.parts.copies)
-        return Checkpoint(state, position, self.parts.data_fingerprint)
-
     def check_guard(self) -> None:
-        """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
+        """Stop if a step was bad, and say which; waits for the device."""
         if (step := self.guard.first_bad_step()) is None:
             return
-        epoch, run, saved = self.position.epoch, self.parts.run, ""
-        images = self.parts.loaders[0].batches(epoch)[step].tolist()
-        lr = self.config.lr_at(epoch + step / self.parts.steps)
-        if self.ranks.first:
-            self.guard.restore_buffers()
-            snapshot = self.checkpoint_at(Position(epoch, step))
-            saved = save_snapshot(run.folder, snapshot, fingerprint=run.fingerprint, lr=lr, images=images)
-        self.ranks.wait()
-        raise diverged(self.config, epoch=epoch, step=step, lr=lr, images=images, saved=saved)
+        epoch = self.position.epoch
+        images = self.loaders[0].batches(epoch)[step].tolist()
+        listed = ", ".join(map(str, images[:8])) + (", ..." if len(images) > 8 else "")
+        raise DivergedError(
+            f"the loss, its gradient or a buffer became infinite or NaN in epoch {epoch + 1}, step {step + 1} (images "
+            f"{listed} of {self.config.train_set}). The last checkpoint is from before that. A smaller lr (now "
+            f"{self.config.lr_at(epoch + step / self.steps):g}) or some warm-up usually helps"
+        )

@@ -128,7 +128,6 @@ class Average(Copy):
     """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
 
     d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. What is not a floating-point number is copied.
-    A step that the guard refused changes nothing, whatever its forward pass left in the buffers.
     """
 
     prefix = "ema."
@@ -140,16 +139,16 @@ class Average(Copy):
         self.counters = {"updates": self.updates}
 
     @torch.no_grad()
-    def update(self, closed: Tensor) -> None:
-        """Move the mean towards the weights, unless `closed` is 1; nothing is read from the device."""
-        updates = self.updates.to(torch.float64 if closed.device.type == "cpu" else torch.float32)
+    def update(self) -> None:
+        """Move the mean towards the weights; nothing is read from the device."""
+        updates = self.updates.to(torch.float64 if self.device.type == "cpu" else torch.float32)
         decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
         for dtype, mean in self.rows.items():
             live = flattened(self._live[dtype].values())
             new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
             # Equal numbers stay: an infinite one, as in a mask, has no difference from itself.
-            torch.where((closed > 0) | (mean == live), mean, new, out=mean)
-        self.updates += closed <= 0
+            torch.where(mean == live, mean, new, out=mean)
+        self.updates += 1
 
 
 def flattened(tensors: Iterable[Tensor]) -> Tensor:

@@ -5,6 +5,7 @@ The files of the folder are described in `regmixup.run_folder`; predictions are 
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,11 +24,11 @@ from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
 from regmixup.predictions import predict
 from regmixup.storage import owning, read_json, write_json
-from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
+from regmixup.training.batch_norm import refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import reader
+from regmixup.training.loading import make_loaders, reader
 from regmixup.types import Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
@@ -186,8 +187,9 @@ class Run:
             for part in refresh_batches(images, reader(self.transform(), self.provenance()["input"][1:])):
                 model(part.to(device))
             return
-        config = self.config
-        for step, batch in enumerate(next_epoch(images, config, device)):
+        config, workers = replace(self.config, shards=1), min(4, os.cpu_count() or 1)
+        (loader,) = make_loaders(images, config, device, workers=workers, mine=[0])
+        for step, batch in enumerate(loader.epoch(config.total_epochs)):  # as after training's last
             if self.batch_norm == "refreshed-mixed":
                 generator = generator_for(config.seed, "draw", config.total_epochs, step)
                 with torch.set_grad_enabled(config.objective.differentiates_twice):  # a penalty is one of gradients

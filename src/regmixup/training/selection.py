@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regmixup.data.decode import EvalTransform
+from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.metrics import accuracy, brier
 from regmixup.networks.precision import products
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts, match_channels, reader
+from regmixup.training.loading import clean_parts, match_channels
 from regmixup.training.optim import Average, Copy
 from regmixup.training.reporting import precise
 from regmixup.types import higher_is_better
@@ -40,8 +40,8 @@ _BATCH = 250
 class Selection(Copy):
     """The weights of the best epoch so far. Before the first epoch has ended these are the initial ones.
 
-    classes: of the train set, in label order. shape: channels, height and width of what the network sees. transform:
-    how image files are brought to that size.
+    classes: of the train set, in label order. shape: channels, height and width of what the network sees. read: from an
+    image file to an image of that size.
     """
 
     prefix = "best."
@@ -54,11 +54,10 @@ class Selection(Copy):
         *,
         classes: tuple[str, ...],
         shape: tuple[int, int, int],
-        transform: EvalTransform | None,
+        read: Reader,
     ) -> None:
         super().__init__(model)
-        self.metric, self.dataset, self.shape = metric, dataset, shape
-        self.read = reader(transform, shape[1:])
+        self.metric, self.dataset, self.shape, self.read = metric, dataset, shape, read
         self.known = labels_among(dataset.classes, classes)
         missing = [name for name, label in zip(dataset.classes, self.known.tolist(), strict=True) if label < 0]
         if missing:
@@ -82,8 +81,7 @@ class Selection(Copy):
             measured = self.measure(model, ranks)
         current = self.value.new_tensor(measured[self.metric])
         sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
-        # A value that is no number is replaced by any, and replaces none but the first.
-        if int(self.epoch) == 0 or bool(self.value.isnan()) or bool(sign * current > sign * self.value):
+        if int(self.epoch) == 0 or bool(sign * current > sign * self.value):
             for dtype, row in (average.rows if average is not None else self.live_rows()).items():
                 self.rows[dtype].copy_(row)
             self.epoch.fill_(epoch)

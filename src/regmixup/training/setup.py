@@ -7,8 +7,6 @@ one, and wraps the step for this execution: torch.compile, DistributedDataParall
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,14 +23,11 @@ from regmixup.training.batch_norm import check_every_process_has_images, drop_co
 from regmixup.training.checkpoint import Position
 from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, Execution, choose_execution
-from regmixup.training.guard import Guard
+from regmixup.training.engine import Engine
 from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, reader
 from regmixup.training.loop import ForwardPass, Training
-from regmixup.training.optim import Average, make_optimizer, set_frozen
-from regmixup.training.parts import Parts
-from regmixup.training.reporting import Logger, OnEpoch, OnStep, Reporter, Tally
+from regmixup.training.optim import set_frozen
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
 from regmixup.training.shards import Shard
@@ -48,7 +43,7 @@ def prepare(
     workers: int,
     *,
     validation: LabelledImages | None = None,
-) -> Parts:
+) -> Training:
     """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written.
 
     validation: the images that select the epoch, where the configuration asks for that.
@@ -59,97 +54,15 @@ def prepare(
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
     set_frozen(model, frozen=config.frozen_at(0))
-    optimizer = make_optimizer(model, config)
-    shard_numbers = range(ranks.rank, config.num_shards, ranks.world)
-    loaders = make_loaders(dataset, config, device, workers=workers, mine=shard_numbers)
+    mine = range(ranks.rank, config.num_shards, ranks.world)
+    loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
     if config.batch_norm == "synchronised":
         check_every_process_has_images(loaders[0].num_images, config)
-    transform = evaluation_transform(config, files=dataset.shape is None)
     selection = None
-    if config.select != "last":
-        assert validation is not None
-        selection = Selection(
-            model, config.select, validation, classes=dataset.classes, shape=shape, transform=transform
-        )
-    choose_execution(engine, config, device, steps=config.total_epochs * len(loaders[0]))  # raises what cannot be
-    return Parts(
-        run=run,
-        dataset=dataset,
-        device=device,
-        ranks=ranks,
-        engine=engine,
-        shape=shape,
-        transform=transform,
-        model=model,
-        optimizer=optimizer,
-        average=Average(model, config.ema) if config.ema > 0 else None,
-        selection=selection,
-        initial=initial,
-        shard_numbers=shard_numbers,
-        loaders=loaders,
-    )
-
-
-def resume(
-    parts: Parts, *, loggers: Sequence[Logger] = (), on_step: OnStep | None = None, on_epoch: OnEpoch | None = None
-) -> Training:
-    """Go to where the run was left, or to its beginning, and build what its steps need."""
-    run, config, engine, ranks = parts.run, parts.config, parts.engine, parts.ranks
-    stored = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
-    if stored is not None:
-        check_same_data(run, stored.data, parts.data_fingerprint)
-        stored.restore(parts.model, parts.optimizer, parts.copies)
-    position = ranks.from_first(stored.position if stored is not None else Position())
-    ranks.copy_from_first(checkpoint.live_state(parts.model, parts.optimizer, parts.copies).values())
-
-    steps_left = (config.total_epochs - position.epoch) * parts.steps
-    execution = choose_execution(engine, config, parts.device, steps=steps_left)
-    execution = replace(execution, starts_from=str(parts.initial or ""))
-    guard = Guard(parts.optimizer, parts.device, ranks, buffers=parts.model.buffers())
-    tally = Tally(parts.device)
-    set_frozen(parts.model, frozen=config.frozen_at(position.epoch))
-    reporter = Reporter(
-        config,
-        steps=parts.steps,
-        num_images=parts.num_images,
-        position=position,
-        loggers=list(loggers),
-        on_step=on_step,
-        on_epoch=on_epoch,
-    )
-    return Training(
-        parts,
-        partial(build_step, parts, execution, guard, tally),
-        execution=execution,
-        guard=guard,
-        tally=tally,
-        reporter=reporter,
-        schedule=checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs),
-        position=position,
-        # The history is written before the checkpoint, so it may be ahead of it, never behind.
-        history=[record for record in run.history() if record["epoch"] <= position.epoch],
-    )
-
-
-def delete_stale_results(training: Training) -> None:
-    """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
-    folder = training.parts.run.folder
-    if training.ranks.first:
-        (folder / run_folder.PROVENANCE).unlink(missing_ok=True)
-        if training.position == Position():
-            run_folder.delete_predictions(folder)
-
-
-def build_step(parts: Parts, execution: Execution, guard: Guard, tally: Tally) -> Callable[[Sequence[Shard]], None]:
-    """Build the training step and wrap it as the execution says."""
-    config, shards = parts.config, parts.config.num_shards
-    full = {len(range(number, min(config.batch_size, parts.num_images), shards)) for number in parts.shard_numbers}
-    forward = ForwardPass(parts.model, config, parts.loaders[0])
-    wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
-    if parts.ranks.world > 1:
-        wrapped = distribute(wrapped)
-    step = TrainingStep(forward, parts.optimizer, guard, tally, average=parts.average, wrapped=wrapped)
-    return CapturedStep(step, full=max(full)) if execution.graphs else step
+    if validation is not None:
+        read = reader(evaluation_transform(config, files=dataset.shape is None), shape[1:])
+        selection = Selection(model, config.select, validation, classes=dataset.classes, shape=shape, read=read)
+    return Training(run, dataset, device, ranks, engine, shape, model, initial, loaders, selection, build_step)
 
 
 def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], device: torch.device) -> Classifier:
@@ -159,6 +72,46 @@ def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], devi
     if run.config.batch_norm == "synchronised":
         model = synchronised(model)
     return model.to(memory_format=memory_format(run.config.precision, device))
+
+
+def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
+    """Build the training step and wrap it as the execution says."""
+    config, execution = training.config, training.execution
+    batch = min(config.batch_size, training.num_images)
+    full = {len(range(number, batch, config.num_shards)) for number in training.shard_numbers}
+    forward = ForwardPass(training.model, config, training.loaders[0])
+    wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
+    if training.ranks.world > 1:
+        wrapped = distribute(wrapped)
+    step = TrainingStep(
+        forward, training.optimizer, training.guard, training.tally, average=training.average, wrapped=wrapped
+    )
+    return CapturedStep(step, full=max(full)) if execution.graphs else step
+
+
+def resume(training: Training) -> Training:
+    """Go to where the run was left, or stay at its beginning, and build its step; return the same training."""
+    run, ranks = training.run, training.ranks
+    stored = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
+    if stored is not None:
+        check_same_data(run, stored.data, training.data_fingerprint)
+        stored.restore(training.model, training.optimizer, training.copies)
+    training.position = ranks.from_first(stored.position if stored is not None else Position())
+    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.copies).values())
+    # The history is written before the checkpoint, so it may be ahead of it, never behind.
+    training.history = [record for record in run.history() if record["epoch"] <= training.position.epoch]
+    set_frozen(training.model, frozen=training.config.frozen_at(training.position.epoch))
+    training.take_step = build_step(training)
+    return training
+
+
+def delete_stale_results(training: Training) -> None:
+    """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
+    folder = training.run.folder
+    if training.ranks.first:
+        (folder / run_folder.PROVENANCE).unlink(missing_ok=True)
+        if training.position == Position():
+            run_folder.delete_predictions(folder)
 
 
 def check_folder_unchanged(run: Run, root: str | Path | None) -> None:

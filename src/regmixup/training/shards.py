@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regmixup.data.splits import generator_for, seed_for
+from regmixup.data.splits import generator_for
 from regmixup.mixing import Draw
-from regmixup.training.parts import Parts
+from regmixup.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -28,38 +27,16 @@ class Shard:
     weight: float
     seed: int | None
 
-    @property
-    def share(self) -> float:
-        """Return its share of the images of the batch."""
-        return self.count / self.total
 
-
-def draw_shards(parts: Parts, picked: Sequence[Any], *, epoch: int, step: int, total: int) -> list[Shard]:
-    """Draw the randomness of this process's shards of a batch. picked: the images of each. total: of the batch.
-
-    The weight of a shard is its share of the images, times the number of ranks, as DDP averages over these.
-    """
-    config, world, shards = parts.config, parts.ranks.world, []
-    largest = -(-total // config.num_shards)
-    for number, images in zip(parts.shard_numbers, picked, strict=True):
-        count = len(range(number, total, config.num_shards))
-        draw = draw_shard(parts, number, max(count, 1), epoch=epoch, step=step)
-        if config.objective.per_batch and count < largest:
-            draw = agreeing(draw, draw_shard(parts, number, largest, epoch=epoch, step=step))
-        seed = seed_for(config.seed, "dropout", epoch, step, number)
-        shards.append(Shard(images, draw.to(parts.device), count, total, count / total * world, seed))
-    # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
-    return [shard for shard in shards if shard.count or world > 1]
-
-
-def draw_shard(parts: Parts, number: int, count: int, *, epoch: int, step: int) -> Draw:
+def draw_shard(
+    config: TrainConfig, number: int, count: int, *, shape: tuple[int, int, int], epoch: int, step: int
+) -> Draw:
     """Draw the objective's randomness for `count` images of the shard with this number."""
-    config = parts.config
     of_batch = generator_for(config.seed, "draw", epoch, step)
     of_shard = generator_for(config.seed, "draw", epoch, step, number)
     if config.objective.per_batch and number == 0:
         of_shard = of_batch  # so that a batch of one shard draws as `objective.draw` does, from one generator
-    return config.objective.draw_part(count, parts.shape, shared=of_batch, own=of_shard)
+    return config.objective.draw_part(count, shape, shared=of_batch, own=of_shard)
 
 
 def agreeing(draw: Draw, largest: Draw) -> Draw:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
 from regmixup.networks.precision import autocast
-from regmixup.training.batch_norm import Statistics, explaining_single_images
+from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
 from regmixup.training.loop import ForwardPass, ShardLoss, train_step
 from regmixup.training.optim import Average
@@ -25,10 +25,9 @@ from regmixup.training.shards import Shard
 class TrainingStep:
     """One update of the weights, in which nothing is read from the device, so that a CUDA graph can capture it.
 
-        keep the buffers                                     in case the step is bad
         of each shard: seed dropout, forward, backward       `train_step`; ranks exchange gradients after the last
         combine batch-norm statistics over shards and ranks
-        check loss, gradient and buffers                     a bad step disables the optimizer
+        check loss, gradient and buffers
         clip the gradient, update the weights
         update the head, where it learns from clean images
         update the running mean of the weights
@@ -55,32 +54,26 @@ class TrainingStep:
 
     def __call__(self, shards: Sequence[Shard]) -> None:
         """Take one step. shards: this rank's."""
-        self.guard.save_buffers()
         self.statistics.begin()
-        with explaining_single_images(self.config):
-            check = partial(self._before_update, shards)
-            train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=check)
+        check = partial(self._before_update, shards)
+        train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=check)
         if self.model.wants_step():
             self._update_head(shards)
         if self.average is not None:
-            self.average.update(self.guard.closed)
+            self.average.update()
 
     def _in_turn(self, shards: Sequence[Shard]) -> Iterator[Shard]:
         """Yield each shard for its forward and backward pass, and prepare and clear up around these."""
-        for index, shard in enumerate(shards):
+        for shard in shards:
             if shard.seed is not None:
                 reseed(self.tally.device, shard.seed)
-            with self._exchange(last=index == len(shards) - 1), self.statistics.shard(shard.share):
+            early, forward = shard is not shards[-1], self.forward
+            waiting = forward.no_sync() if early and isinstance(forward, DistributedDataParallel) else nullcontext()
+            with waiting, self.statistics.shard(shard.count / shard.total):
                 yield shard if shard.count else replace(shard, picked=None)
 
-    def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
-        """Let ranks exchange gradients once per step, after the last shard."""
-        if isinstance(self.forward, DistributedDataParallel) and not last:
-            return self.forward.no_sync()
-        return nullcontext()
-
     def _before_update(self, shards: Sequence[Shard], outputs: Sequence[ShardLoss]) -> None:
-        """Report the losses, combine statistics, and keep what is not finite away from the weights."""
+        """Report the losses, combine statistics, check that all numbers are finite, and clip the gradient."""
         for shard, output in zip(shards, outputs, strict=True):
             self.tally.add(output.names, output.sums, shard.count)
         self.statistics.end()
