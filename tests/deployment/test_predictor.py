@@ -16,7 +16,7 @@ from PIL import Image
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
 from regmixup.deployment import export as exporting
-from regmixup.deployment.calibration import Labelled, accepting_threshold, fit_temperature
+from regmixup.deployment.calibration import Labelled, accepting_thresholds, fit_temperature
 from regmixup.deployment.export import export
 from regmixup.deployment.module import Deployable
 from regmixup.networks.contract import Classifier
@@ -116,12 +116,12 @@ class TestFitting:
     def test_the_threshold_is_the_smallest_that_reaches_the_share(self):
         scores = torch.tensor([3.0, 1.0, 2.0, 2.0, 5.0])
         for acceptance, accepted in [(0.2, 1), (0.21, 3), (0.6, 3), (0.61, 4), (1.0, 5)]:
-            threshold = accepting_threshold(scores, acceptance)
+            threshold = float(accepting_thresholds(scores, [acceptance]))
             assert int((scores <= threshold).sum()) == accepted
             assert threshold - 0.0006 < float(scores.sort().values[accepted - 1]) < threshold
         # Closer neighbours than the margin are told apart all the same, below zero too.
         close = torch.tensor([-1.0, -1 + 1e-9], dtype=torch.float64)
-        assert (close <= accepting_threshold(close, 0.5)).tolist() == [True, False]
+        assert (close <= accepting_thresholds(close, [0.5])).tolist() == [True, False]
 
 
 class TestValidationSets:
@@ -227,20 +227,15 @@ class TestFiles:
 
 
 class TestVariants:
-    @pytest.mark.parametrize("factor", [0.0, 5.0])
-    def test_a_gaussian_process_is_shrunk_by_its_variance(self, run_of, test_images, factor):
+    def test_a_gaussian_process_is_shrunk_by_its_variance(self, run_of, test_images):
         run = run_of("gp")
-        chosen = MeanField(factor=factor)
-        found = rm.Predictor.from_run(run, factor=factor)
-        validation, test = map(chosen, run.predict_all(["digits/val", "digits/test"]))
-        assert found.temperature == fit_temperature(Labelled(validation.logits, validation.labels))
-        decision = found(test_images)
+        predictor = rm.Predictor.from_run(run)
+        validation, test = map(MeanField(), run.predict_all(["digits/val", "digits/test"]))
+        assert predictor.temperature == fit_temperature(Labelled(validation.logits, validation.labels))
+        decision = predictor(test_images)
         torch.testing.assert_close(decision.score, rm.scores.entropy(test.logits).double(), rtol=0, atol=1e-6)
-        probs = (test.logits.double() / found.temperature).softmax(dim=1)
+        probs = (test.logits.double() / predictor.temperature).softmax(dim=1)
         torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
-
-    def test_a_gaussian_process_uses_its_variance_by_default(self, run_of):
-        assert rm.Predictor.from_run(run_of("gp")).module.factor == MeanField().factor > 0
 
     @pytest.mark.parametrize("shape", [(4,), (4, 1)])
     def test_a_variance_that_the_classes_share_may_have_one_dimension(self, shape):
