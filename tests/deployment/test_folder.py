@@ -139,7 +139,7 @@ def nothing(folder):
     [
         (nothing, "expected one subfolder of images per class"),
         (loose_images, "expected one subfolder of images per class"),
-        (other_formats, r"must be images .*\(2 \.heic\): convert them to \.png or \.jpg$"),
+        (other_formats, r"must be .jpg or .png files .*\(2 \.heic\): convert them to \.png or \.jpg$"),
         (one_class, "at least two classes, found apple.*add a folder"),
         (classes_a_level_deeper, "found fruit .*name it if the classes are folders in it"),
         (one_image_each, "at least 3 different images of every class.*apple 1, lime 1, plum 1.*add images"),

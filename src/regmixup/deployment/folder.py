@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 
-from regmixup.data.decode import EXTENSIONS, MAX_PIXELS, open_rgb
+from regmixup.data.catalogue import find
+from regmixup.data.decode import MAX_PIXELS, open_rgb
 from regmixup.data.folders import (
     SPLITS,
     FolderSet,
@@ -116,11 +117,9 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     folder = find_folder(path)
     unread = unread_files(folder)
     if unread and not image_files(folder):
-        raise ValueError(
-            f"photos must be images ({', '.join(EXTENSIONS)}), {folder} has none: {describe_unread(unread)}"
-        )
-    names = _name_parts(folder)
-    wholes = [load_files(name) for name in names.wholes]
+        raise ValueError(f"photos must be .jpg or .png files in class folders, {folder}: {describe_unread(unread)}")
+    names, origin = _name_parts(folder)
+    wholes = [load_files(name) for name in dict.fromkeys(find(name).whole for name in names.values())]
     first_class, *other_classes = wholes[0].classes
     if not other_classes:
         raise ValueError(
@@ -128,8 +127,8 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
             "folder of images that are not of this class, or name it if the classes are folders in it"
         )
     _check_readable(folder, [file for whole in wholes for file in whole.paths], advance)
-    check_counts(wholes[0], max(names.cuts, 2), "one for each part")
-    parts = {role: load_files(name) for role, name in names.parts.items()}
+    check_counts(wholes[0], len(names) - len(wholes) + 1, "one for each part")
+    parts = {role: load_files(name) for role, name in names.items()}
     classes = parts["train"].classes
     for role, part in parts.items():
         if strange := [name for name in part.classes if name not in classes]:
@@ -138,32 +137,32 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
             )
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
-    copies = _find_copies(parts)
+    copies, contradictions = _find_copies(parts)
+    notes = [describe_unread(unread)] if unread else []
+    if nested := describe_nested(wholes[0]):
+        notes.append(
+            f"images in subfolders count for the class folder around them: {nested}. If the subfolders are your "
+            "classes, put them side by side"
+        )
+    if contradictions:
+        listed = shortened(contradictions, _SHOWN)
+        notes.append(f"images that are in several classes, as copies of one file: {listed}")
+    if copies:
+        notes.append(
+            f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
+            f"are; delete one of each: {shortened(copies, 3)}"
+        )
     return PhotoFolder(
-        folder,
-        parts,
-        names.origin,
-        counts={name: counts[name] for name in classes},
-        copies=len(copies),
-        notes=tuple(_find_problems(wholes[0], parts.values(), copies, unread)),
+        folder, parts, origin, counts={name: counts[name] for name in classes}, copies=len(copies), notes=tuple(notes)
     )
 
 
-class _Names(NamedTuple):
-    """The datasets of the three parts by role, those they are cut from, into how many, and how that came about."""
+def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
+    """Return the names of the parts as datasets, by role, and how they came about.
 
-    parts: dict[str, str]
-    wholes: list[str]
-    cuts: int
-    origin: str
-
-
-def _name_parts(folder: Path) -> _Names:
-    """Name the parts. Nothing is selected or calibrated on test images, so there is always a part for each purpose.
-
-    train/, val/ and test/: as they are. train/ and one other: the other is the test set, and 20 % of train/ are the
-    validation set. Class folders: 70 % train, 15 % validation, 15 % test. Cuts are by content: copies of a file are
-    always in the same part.
+    Nothing is selected or calibrated on test images, so there is always a part for each purpose. train/, val/ and
+    test/: as they are. train/ and one other: the other is the test set, and 20 % of train/ are the validation set.
+    Class folders: 70 % train, 15 % validation, 15 % test. Cuts are by content: copies of a file stay together.
     """
     base = f"folder:{folder}"
     inside = {name.lower(): name for name in class_folders(folder)}
@@ -174,14 +173,13 @@ def _name_parts(folder: Path) -> _Names:
     whole = f"{base}/{train}" if train else base
     if train and validation and test:
         names = {"train": whole, "validation": f"{base}/{validation}", "test": f"{base}/{test}"}
-        return _Names(names, list(names.values()), 1, "the folder's own parts")
+        return names, "the folder's own parts"
     if train and (other := test or validation):
         names = {"train": f"{whole}/train-80", "validation": f"{whole}/val-20", "test": f"{base}/{other}"}
-        origin = f"{other}/ is kept for the test, validation is 20 % of {train}/, cut by content"
-        return _Names(names, [whole, f"{base}/{other}"], 2, origin)
+        return names, f"{other}/ is kept for the test, validation is 20 % of {train}/, cut by content"
     kept = f"{whole}/train-85"
     names = {"train": f"{kept}/train-82", "validation": f"{kept}/val-18", "test": f"{whole}/val-15"}
-    return _Names(names, [whole], 3, "cut by content, 70/15/15 of every class")
+    return names, "cut by content, 70/15/15 of every class"
 
 
 def _check_readable(folder: Path, files: Sequence[str], advance: Advance) -> None:
@@ -224,36 +222,16 @@ def check_counts(whole: FolderSet, least: int, purpose: str) -> None:
         )
 
 
-def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
-    """Return the files of other parts whose content is in the train part, each with the train file."""
-    train = dict(zip(hash_files(parts["train"]), parts["train"].paths, strict=True))
-    return [
-        f"{printable(path)} = {printable(train[digest])}"
-        for role in ("validation", "test")
-        for path, digest in zip(parts[role].paths, hash_files(parts[role]), strict=True)
-        if digest in train
-    ]
-
-
-def _find_problems(
-    whole: FolderSet, parts: Iterable[FolderSet], copies: Sequence[str], unread: Sequence[tuple[str, int]]
-) -> Iterator[str]:
-    """Yield what can spoil a model: folders a level too deep, formats that are not read, wrong labels, copies."""
-    if nested := describe_nested(whole):
-        yield (
-            f"images in subfolders count for the class folder around them: {nested}. If the subfolders are your "
-            "classes, put them side by side"
-        )
-    if unread:
-        yield describe_unread(unread)
-    files: dict[str, dict[str, str]] = {}
-    for part in parts:
-        for path, digest, label in zip(part.paths, hash_files(part), part.labels.tolist(), strict=True):
-            files.setdefault(digest, {}).setdefault(part.classes[label], printable(path))
-    if contradictions := [" = ".join(by_class.values()) for by_class in files.values() if len(by_class) > 1]:
-        yield f"images that are in several classes, as copies of one file: {shortened(contradictions, _SHOWN)}"
-    if copies:
-        yield (
-            f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
-            f"are; delete one of each: {shortened(copies, 3)}"
-        )
+def _find_copies(parts: Mapping[str, FolderSet]) -> tuple[list[str], list[str]]:
+    """Return the files of other parts that are copies of train files, and copies that are in several classes."""
+    train: dict[str, str] = {}
+    classes: dict[str, dict[str, str]] = {}
+    copies = []
+    for role, part in parts.items():  # train first
+        for path, digest, label in zip(map(printable, part.paths), hash_files(part), part.labels.tolist(), strict=True):
+            classes.setdefault(digest, {}).setdefault(part.classes[label], path)
+            if role == "train":
+                train[digest] = path
+            elif digest in train:
+                copies.append(f"{path} = {train[digest]}")
+    return copies, [" = ".join(by_class.values()) for by_class in classes.values() if len(by_class) > 1]
