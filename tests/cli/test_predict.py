@@ -75,22 +75,6 @@ def test_predicting_with_a_truncated_checkpoint_is_an_error_and_writes_no_predic
     assert not (folder / "predictions").exists()
 
 
-def test_an_edited_run_configuration_is_refused(trained, capsys, tmp_path):
-    folder = shutil.copytree(trained, tmp_path / "copy")
-    shutil.rmtree(folder / "predictions", ignore_errors=True)
-    config = folder / "config.json"
-    config.write_text(config.read_text().replace('"alpha": 0.3', '"alpha": 0.4'))
-    assert run("predict", folder, "digits/test") == 2
-    assert "belongs to configuration" in capsys.readouterr().err
-
-
-def test_predicting_with_an_unfinished_run_writes_nothing(tmp_path):
-    unfinished = rm.Run(tmp_path / "none", rm.configure())
-    with pytest.raises(ValueError, match="is not finished"):
-        unfinished.predict("digits/val")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """The folder of a run that knows digits."""

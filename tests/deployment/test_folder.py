@@ -92,10 +92,6 @@ def test_images_of_formats_that_are_not_read_are_told(tmp_path):
     assert "not read were left out (1 .heic, 2 .tif): convert them" in inspect(tmp_path).describe()
 
 
-def one_image_each(folder):
-    write_photos(folder, 1)
-
-
 def copies_of_one_image(folder):
     write_photos(folder, 6)
     for index in range(1, 6):
@@ -130,20 +126,15 @@ def classes_a_level_deeper(folder):
     write_photos(folder / "fruit", 6)
 
 
-def nothing(folder):
-    folder.mkdir(exist_ok=True)
-
-
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (nothing, "expected one subfolder of images per class"),
+        (lambda folder: None, "found no folder"),
         (loose_images, "expected one subfolder of images per class"),
         (other_formats, r"must be .jpg or .png files .*\(2 \.heic\): convert them to \.png or \.jpg$"),
         (one_class, "at least two classes, found apple.*add a folder"),
         (classes_a_level_deeper, "found fruit .*name it if the classes are folders in it"),
-        (one_image_each, "at least 3 different images of every class.*apple 1, lime 1, plum 1.*add images"),
-        (copies_of_one_image, "found plum 1 .*add images"),
+        (copies_of_one_image, "at least 3 different images of every class.* found plum 1 .*add images"),
         (no_train, "holds test, val, which are parts and not classes"),
         (
             new_class_in_test,
@@ -169,11 +160,6 @@ def test_every_file_that_is_read_is_counted(tmp_path):
     told = []
     inspect(write_photos(tmp_path, 6), lambda *what: told.append(what))
     assert told == [("reading", 1, 18)] * 18
-
-
-def test_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="found no folder"):
-        inspect(tmp_path / "nowhere")
 
 
 def test_few_validation_images_are_told(tmp_path):
