@@ -73,10 +73,6 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["predict", "nowhere", "a.jpg", "--out", "a.xlsx"], "--out must name a file that ends in .csv"),
         (["predict", "nowhere", "--out", "a.jpg", "b.jpg"], "ends in .csv, the only format it writes, got a.jpg"),
         (["publish", "nowhere", "out"], "nowhere is not a run folder"),
-        (
-            ["publish", "nowhere", "out", "--calibrate", "--predictor", "p"],
-            "calibrate and predictor exclude each other",
-        ),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
         (["evaluate", "--predictions", "a.npz", "--resamples", "-1"], "resamples must be an integer >= 0, got -1"),

@@ -75,22 +75,6 @@ def test_predicting_with_a_truncated_checkpoint_is_an_error_and_writes_no_predic
     assert not (folder / "predictions").exists()
 
 
-def test_an_edited_run_configuration_is_refused(trained, capsys, tmp_path):
-    folder = shutil.copytree(trained, tmp_path / "copy")
-    shutil.rmtree(folder / "predictions", ignore_errors=True)
-    config = folder / "config.json"
-    config.write_text(config.read_text().replace('"alpha": 0.3', '"alpha": 0.4'))
-    assert run("predict", folder, "digits/test") == 2
-    assert "belongs to configuration" in capsys.readouterr().err
-
-
-def test_predicting_with_an_unfinished_run_writes_nothing(tmp_path):
-    unfinished = rm.Run(tmp_path / "none", rm.configure())
-    with pytest.raises(ValueError, match="is not finished"):
-        unfinished.predict("digits/val")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """The folder of a run that knows digits."""
@@ -120,18 +104,16 @@ class TestFiles:
     def test_files_become_answers(self, good, photos, capsys, tmp_path):
         out = tmp_path / "answers.csv"
         words = (photos / "0.png", photos / "3.png", "--out", out, "--device", "cpu")
-        assert run("predict", good, *words, "--sets", "lac", "--level", 0.95) == 0
+        assert run("predict", good, *words) == 0
         assert f"{out}  2 images" in capsys.readouterr().out
         rows = read_csv(out)
-        predictor = rm.Predictor.from_run(good, sets=rm.posthoc.Conformal(level=0.95, empty="never"), device="cpu")
+        predictor = rm.Predictor.from_run(good, device="cpu")
         for name, row in rows.items():
             decision = predictor.predict_file(photos / name)
             label = int(decision.label)
             assert row["class"] == decision.class_names[label]
             assert float(row["probability"]) == pytest.approx(float(decision.probs[label]), abs=1e-6)
             assert row["accepted"] == str(bool(decision.accepted))
-            kept = [decision.class_names[k] for k in decision.sets.nonzero().flatten().tolist()]
-            assert row["set"] == " | ".join(kept) != ""
         assert list(rows) == ["0.png", "3.png"]
 
     def test_a_folder_is_its_files_and_one_that_cannot_be_read_stops_nothing(self, good, photos, capsys, tmp_path):
@@ -167,8 +149,8 @@ class TestFiles:
         assert "--acceptance is for run folders" in capsys.readouterr().err
 
     def test_risk_is_promised_or_refused(self, good, photos, capsys):
-        assert run("predict", good, photos / "0.png", "--risk", 0.2, "--confidence", 0.9, "--device", "cpu") == 0
-        assert "promise: at most 0.2 errors among the accepted, with 0.9 confidence" in capsys.readouterr().out
+        assert run("predict", good, photos / "0.png", "--risk", 0.2, "--device", "cpu") == 0
+        assert "promise: at most 0.2 errors among the accepted, with 0.95 confidence" in capsys.readouterr().out
         assert run("predict", good, photos / "0.png", "--risk", 0.001, "--device", "cpu") == 2
         assert "nothing can be promised" in capsys.readouterr().err
 
@@ -178,12 +160,8 @@ class TestFiles:
             (["digits/test", "0.png"], "got both: digits/test is no file"),
             (["digits/test", "--out", "x.csv"], "--out is for image files, and the words given are dataset names"),
             (["0.png", "--features"], "--features is for datasets"),
-            (["0.png", "--level", "0.5"], "--level is for --sets, which is not given"),
             (["."], ". must hold image files"),
-            (
-                ["phone"],
-                "it has none: files of formats that are not read were left out (2 .heic): convert them to .png",
-            ),
+            (["phone"], "files of formats that are not read were left out (2 .heic): convert them to .png"),
         ],
     )
     def test_wrong_words(self, good, capsys, words, contract, tmp_path, monkeypatch):

@@ -151,14 +151,13 @@ class TestUse:
         assert torch.equal(self.logits(run, folders / "camera"), self.logits(run, folders / "upright"))
         assert not torch.equal(self.logits(run, folders / "bare"), self.logits(run, folders / "upright"))
 
-    def test_predictors_see_them_too_also_saved_exported_and_published(self, run, predictor, folders, tmp_path):
+    def test_predictors_see_them_too_also_saved_and_published(self, run, predictor, folders, tmp_path):
         predictor.save(tmp_path / "saved")
-        predictor.export(tmp_path / "model.pt2")
         publish(run, tmp_path / "hub", predictor=predictor)
         assert "rotated by their EXIF orientation" in (tmp_path / "hub" / "README.md").read_text()
         camera, plain = files_of(folders / "camera"), files_of(folders / "upright")
         expected = torch.stack([predictor.predict_file(file).probs for file in plain])
-        for name in ("", "saved", "model.pt2", "hub"):
+        for name in ("", "saved", "hub"):
             found = rm.Predictor.load(tmp_path / name, device="cpu") if name else predictor
             assert found.transform == run.transform() == EvalTransform(size=14, resize=16, orient=True)
             assert all(

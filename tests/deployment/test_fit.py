@@ -103,15 +103,13 @@ class TestFitting:
         assert torch.equal(rm.Predictor.load(tmp_path, model=model)(images).probs, found(images).probs)
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-    def test_a_model_of_another_precision_takes_and_exports_what_any_other_does(self, model, digits, tmp_path, dtype):
+    def test_a_model_of_another_precision_takes_what_any_other_does(self, model, digits, dtype):
         converted, test = copy.deepcopy(model).to(dtype), digits["test"]
         images = normalised(test.images).to(dtype)
-        found = rm.Predictor.fit(converted, loader(images, test.labels), normalize=(MEAN, STD))
+        predictor = rm.Predictor.fit(converted, loader(images, test.labels), normalize=(MEAN, STD))
         expected = logits_of(converted, images).argmax(dim=1)
-        assert torch.equal(found(images).label, expected)
-        assert torch.equal(found(test.images).label, expected)
-        found.export(tmp_path / "model.pt2")
-        assert torch.equal(rm.Predictor.load(tmp_path / "model.pt2")(test.images).label, expected)
+        assert torch.equal(predictor(images).label, expected)
+        assert torch.equal(predictor(test.images).label, expected)
 
     def test_the_promise_is_about_half_of_the_images_and_holds_on_others(self, fitted, digits):
         assert fitted.promise.images == 449
@@ -119,14 +117,6 @@ class TestFitting:
         assert 0.3 < float(decision.accepted.double().mean()) < 1
         assert float((decision.label != labels)[decision.accepted].double().mean()) <= 0.05
         assert float(decision.sets.gather(1, labels[:, None]).double().mean()) > 0.87
-
-    def test_a_second_loader_is_the_one_that_promises(self, model, digits, validation):
-        held_out = loader(normalised(digits["val"].images), digits["val"].labels)
-        found = rm.Predictor.fit(model, validation, held_out=held_out, risk=0.05)
-        assert found.promise.images == len(digits["val"].labels)
-        assert found.temperature == rm.Predictor.fit(model, validation).temperature
-        with pytest.raises(ValueError, match="held_out is for risk and sets, got it without either"):
-            rm.Predictor.fit(model, validation, held_out=held_out)
 
     def test_parallel_averaged_and_compiled_models_are_unwrapped(self, model, validation):
         wrapped = torch.compile(nn.DataParallel(AveragedModel(model)), backend="eager")
@@ -144,23 +134,15 @@ class TestFitting:
             found.predict_file(b"")
 
     def test_probabilities_in_place_of_logits_are_refused(self, model, validation):
-        with pytest.raises(ValueError, match=r"must give logits for validation_loader, got numbers >= 0 that sum to 1"):
+        with pytest.raises(ValueError, match=r"must give logits, got numbers >= 0 that sum to 1"):
             rm.Predictor.fit(nn.Sequential(model, nn.Softmax(dim=1)), validation)
-
-    def test_a_decision_is_printed_in_a_line(self, fitted, digits):
-        fields = "probs, label, score, accepted, class_names"
-        decision = fitted(digits["val"].images)
-        accepted = int(decision.accepted.sum())
-        assert repr(decision) == f"Decision(448 images, 10 classes, {accepted} accepted: {fields}, sets)"
-        one = replace(fitted(digits["val"].images[0]), sets=None, accepted=torch.tensor(True))
-        assert repr(one) == f"Decision(1 image, 10 classes, 1 accepted: {fields})"
 
     def test_what_cannot_be_fitted_is_named(self, model, digits):
         x, y = normalised(digits["val"].images), digits["val"].labels
         for batches, contract in [
-            ([], "validation_loader must give batches .* got nothing"),
+            ([], "validation_loader must give batches .* got none"),
             ([x], r"batches of validation_loader must be .*pairs of tensors"),
-            ([(x / 0, y)], "the model must give finite logits for validation_loader"),
+            ([(x / 0, y)], "logits must be finite"),
             ([(x, y + 1)], r"labels must lie in \[0, 10\)"),
             ([(x, y), (x[:, :, :4], y)], "inputs of one shape"),
         ]:
@@ -172,8 +154,6 @@ class TestFitting:
             rm.Predictor.fit(normalised, [(x, y)])
         with pytest.raises(ValueError, match=r"normalize must be .* for 1 channel with"):  # not an error of torch
             rm.Predictor.fit(model, [(digits["val"].images, y)], normalize=((0.5,) * 3, (0.5,) * 3))
-        with pytest.raises(ValueError, match=r"transform must be None or an EvalTransform .*, got 8"):
-            rm.Predictor.fit(model, [(x, y)], transform=8)
 
 
 class TestInputs:
@@ -190,13 +170,12 @@ class TestInputs:
             torch.testing.assert_close(fitted(files[1]).probs, expected.probs[1], rtol=0, atol=1e-6)
             torch.testing.assert_close(fitted.predict_file(files[1]).probs, expected.probs[1], rtol=0, atol=1e-6)
 
-    def test_a_list_holds_images_of_one_shape_and_type(self, fitted, digits):
+    def test_a_list_holds_images_of_one_shape(self, fitted, digits):
         pixels = digits["val"].images[:3]
         expected = fitted(pixels).probs
         for images in (list(pixels), [Image.fromarray(pixels[0, 0].numpy()), *pixels[1:]]):
             assert torch.equal(fitted(images).probs, expected)
         for images, contract in [
-            ([pixels[0], pixels[0] / 255], "images in a list must have one shape and type, got "),
             ([], r"images must be \(N, 1, 8, 8\), N >= 1, .* got \(0,\)"),
             ([pixels[0], None], "images that are no path, bytes or .*, got None"),
         ]:
@@ -209,31 +188,6 @@ class TestInputs:
             found(digits["val"].images)
         with pytest.raises(ValueError, match="images must be finite"):
             found(normalised(digits["val"].images) / 0)
-
-    def test_pixels_in_place_of_normalised_images_are_warned_of(self, fitted, digits, tmp_path):
-        fitted.save(tmp_path)
-        loaded = rm.Predictor.load(tmp_path, model=network(), device="cpu")
-        pixels = digits["val"].images
-        for images in (pixels / 255, pixels.float(), pixels.float() + 0.3, pixels[0] / 255):
-            with pytest.warns(UserWarning, match=r"look like pixels, but Predictor.fit was given normalised"):
-                loaded(images)
-
-    def test_unusual_normalised_images_are_not_warned_of(self, fitted, model, digits, recwarn):
-        """Dark, bright, flat, of two colours, of few, noise; nor other inputs than images, or of another range."""
-        grey = torch.linspace(0, 255, 64).round().reshape(1, 1, 8, 8)
-        dark, bright, flat = grey / 8, 255 - grey / 8, 128 + grey / 16
-        for images in (dark, bright, flat):
-            fitted(normalised(images))
-            fitted((images / 255 - 0.5) / 0.5)
-        fitted(((128 + grey / 2).round() - 128) / 255)
-        for images in (torch.ones(1, 8, 8), torch.rand(50, 1, 8, 8), (grey > 99).float()):
-            fitted(images)
-        labels = digits["val"].labels
-        rows = torch.cat([torch.arange(64.0)[None].expand(60, 64) / 255, -torch.ones(1, 64)])
-        rm.Predictor.fit(model, [(rows, torch.arange(61) % 10)])(rows[:3])
-        wide = digits["val"].images.float() - 99
-        rm.Predictor.fit(model, [(wide, labels)])(digits["val"].images.float())
-        assert not [str(found.message) for found in recwarn if "pixels" in str(found.message)]
 
     def test_a_loader_of_pixels_makes_a_predictor_of_pixels(self, model, digits):
         """In uint8, or as floats in [0, 1]: the same predictor, that refuses other floats."""
@@ -290,30 +244,9 @@ class TestSaving:
         with pytest.raises(ValueError, match=r"(?s)architecture that was saved in .*size mismatch for members.0.1"):
             rm.Predictor.load(tmp_path, model=network(8))
 
-    def test_an_exported_program_is_loaded_as_a_predictor(self, fitted, digits, tmp_path):
-        fitted.export(tmp_path / "model.pt2")
-        found = rm.Predictor.load(tmp_path / "model.pt2")
-        assert repr(found) == repr(fitted)
-        images = digits["test"].images[:50]
-        for given in (images, normalised(images)):
-            torch.testing.assert_close(found(given).probs, fitted(given).probs, rtol=0, atol=1e-6)
-            assert torch.equal(found(given).accepted, fitted(given).accepted)
-            assert torch.equal(found(given).sets, fitted(given).sets)
-        with pytest.raises(ValueError, match="copy that file instead"):
-            found.save(tmp_path)
-        with pytest.raises(ValueError, match="model and device are for saved folders"):
-            rm.Predictor.load(tmp_path / "model.pt2", device="cuda")
-        whole = (tmp_path / "model.pt2").read_bytes()
-        for damaged in (b"text", whole[: len(whole) // 2]):
-            (tmp_path / "model.pt2").write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"model\.pt2 must be a file .*, it cannot be read \("):
-                rm.Predictor.load(tmp_path / "model.pt2")
-
     def test_what_was_changed_or_is_missing_is_named(self, fitted, tmp_path):
         with pytest.raises(ValueError, match=r"must be a folder of Predictor\.save, .* it has no predictor\.json"):
             rm.Predictor.load(tmp_path)
-        with pytest.raises(ValueError, match=r"An \.onnx file runs in onnxruntime"):
-            rm.Predictor.load(tmp_path / "model.onnx")
         fitted.save(tmp_path / "predictor")
         with pytest.raises(ValueError, match=r"it has no predictor\.json: name .*/predictor$"):
             rm.Predictor.load(tmp_path)

@@ -12,12 +12,9 @@ from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
 from regmixup.deployment.card import NOT_MEASURED
-from regmixup.deployment.export import MODEL, PREDICTOR
-from regmixup.deployment.predictor import Predictor
-from regmixup.deployment.publish import CARD, check, publish
+from regmixup.deployment.export import MODEL
+from regmixup.deployment.publish import CARD, publish
 from regmixup.names import printable
-from regmixup.run_folder import FITTED
-from regmixup.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,10 @@ class PublishVerb:
     folder: Positional[Path]
     """The folder to write; new or empty."""
     calibrate: Switch = False
-    """Fit a temperature and a threshold on the run's validation set and publish them, too; without effect on a
-    fine-tuned run, whose own are published."""
-    predictor: Path | None = None
-    """Publish this one instead, a folder of Predictor.save; default: RUN/predictor, if `finetune` has made one."""
+    """Fit a temperature and a threshold on the run's validation set and publish them, too; without effect where
+    RUN/predictor has them, as after `finetune`."""
     license: str = "unknown"
     """Licence of the weights as the hub calls it, such as mit or cc-by-4.0."""
-    name: str = ""
-    """Name of the model; default: the folder's."""
     test: str = ""
     """Dataset of test images to report results on; needed for a model of image folders: folder:PATH."""
     root: Path | None = None
@@ -51,24 +44,9 @@ class PublishVerb:
 
 def main(args: Sequence[str]) -> None:
     verb = parse(PublishVerb, "publish", args)
-    if verb.calibrate and verb.predictor is not None:
-        raise ValueError("calibrate and predictor exclude each other: give one of them")
-    run = Run.open(verb.run)
-    check(run, verb.folder, test=verb.test)
-    fitted = run.folder / FITTED
-    predictor: Predictor | Path | None = verb.predictor
-    if predictor is None and (fitted / PREDICTOR).is_file():  # a new fit would lose its score and its promise
-        print(f"{fitted}: temperature and threshold as fitted there")
-    elif verb.calibrate:
-        predictor = Predictor.from_run(run, root=verb.root)
-    publish(
-        run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, test=verb.test,
-        root=verb.root,
-    )  # fmt: skip
-    folder = verb.folder
+    folder = publish(**vars(verb))
     if NOT_MEASURED in (folder / CARD).read_text():
-        print(f"warning: {folder / CARD} has no results, as {verb.run} holds no predictions of test images: give "
-              "--test DATASET", file=sys.stderr)  # fmt: skip
+        print(f"warning: {folder / CARD} has no results: give --test DATASET", file=sys.stderr)
     if verb.license == "unknown":
         print("warning: no licence is named, so nobody may use the weights: give --license", file=sys.stderr)
     print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")

@@ -13,7 +13,7 @@ same command goes on where it was stopped; nothing is concluded before all of th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import NormalDist, fmean
@@ -23,11 +23,11 @@ from regmixup import metrics
 from regmixup.data.catalogue import find
 from regmixup.data.reading import load_files
 from regmixup.deployment.calibration import Labelled, fit_temperature
-from regmixup.deployment.finetune import Job, Request, Watch, check_method, prepare
-from regmixup.deployment.finish import Say
-from regmixup.deployment.folder import Advance, check_counts, suggest
-from regmixup.deployment.predictor import deployed_score
+from regmixup.deployment.finetune import Watch
+from regmixup.deployment.folder import Advance, check_counts
+from regmixup.deployment.job import Job, check_method, prepare
 from regmixup.deployment.probe import FEWEST_EPOCHS
+from regmixup.deployment.request import Request
 from regmixup.metrics.scores import SCORES
 from regmixup.names import percent
 from regmixup.report.significance import LEVEL, resampled_difference
@@ -36,26 +36,8 @@ from regmixup.training.run import Run
 from regmixup.training.train import train
 
 FOLDS = 5
-
-
-class Metric(NamedTuple):
-    """A measured quantity: its title, and the factor and the digits by which it is shown."""
-
-    title: str
-    factor: int
-    digits: int
-
-    def shown(self, value: float, sign: str = "") -> str:
-        """Return a value, or with the sign "+" a difference, as it is printed."""
-        return f"{self.factor * value:{sign}.{self.digits}f}"
-
-
-METRICS = {
-    "accuracy": Metric("accuracy %", 100, 1),
-    "nll": Metric("NLL", 1, 3),
-    "augrc": Metric("AUGRC x 1000", 1000, 1),
-}
-"""Accuracy decides the verdict; NLL and AUGRC are better if smaller."""
+METRICS = {"accuracy": "accuracy %", "nll": "NLL", "augrc": "AUGRC x 1000"}
+"""The measured quantities and their titles. Accuracy decides the verdict; the others are better if smaller."""
 
 
 class Effect(NamedTuple):
@@ -65,10 +47,15 @@ class Effect(NamedTuple):
     low: float
     high: float
 
-    def shown(self, metric: Metric, unit: str = "") -> str:
-        """Return the difference and its interval, such as "+0.4 points [-1.0, +1.8]"."""
-        mean, low, high = (metric.shown(value, "+") for value in self)
-        return f"{mean}{unit} [{low}, {high}]"
+
+def shown(metric: str, value: float, sign: str = "") -> str:
+    """Return a value or, with the sign "+", a difference, as it is printed.
+
+    >>> shown("accuracy", 0.953), shown("nll", -0.01, "+")
+    ('95.3', '-0.010')
+    """
+    factor, digits = {"accuracy": (100, 1), "nll": (1, 3), "augrc": (1000, 1)}[metric]
+    return f"{factor * value:{sign}.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ class Comparison:
 
         >>> values = {"a": {"accuracy": [0.9, 0.8, 0.9, 0.9, 0.8]}, "b": {"accuracy": [0.9, 0.9, 0.9, 0.9, 0.9]}}
         >>> effect = Comparison(values, images=500).effect("accuracy")
-        >>> [round(bound, 3) for bound in (effect.mean, effect.low, effect.high)]
+        >>> [round(bound, 3) for bound in effect]
         [0.04, -0.062, 0.142]
         """
         first, second = (by_metric[metric] for by_metric in self.values.values())
@@ -102,27 +89,19 @@ class Comparison:
             low, high = min(low, difference.mean - half), max(high, difference.mean + half)
         return Effect(difference.mean, low, high)
 
-    def table(self) -> str:
-        """Return the mean of every metric for both methods, and the differences with their intervals."""
-        rows = [["", *(metric.title for metric in METRICS.values())]]
-        for method, by_metric in self.values.items():
-            rows.append([method, *(metric.shown(fmean(by_metric[name])) for name, metric in METRICS.items())])
-        rows.append(["difference", *(self.effect(name).shown(metric) for name, metric in METRICS.items())])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
-
-    def verdict(self) -> str:
-        """Return one sentence about the accuracy."""
-        first, second = self.values
+    def describe(self) -> str:
+        """Return a line for each metric, then one sentence about the accuracy."""
+        (first, second), lines = self.values, []
+        for metric, title in METRICS.items():
+            means = [f"{method} {shown(metric, fmean(self.values[method][metric]))}" for method in self.values]
+            mean, low, high = (shown(metric, bound, "+") for bound in self.effect(metric))
+            lines.append(f"{title:<13}{', '.join(means)}; difference {mean} [{low}, {high}]")
         effect = self.effect("accuracy")
-        numbers = effect.shown(METRICS["accuracy"], " points")
-        if effect.low > 0:
-            return f"{second} is more accurate than {first} on these images: {numbers}"
-        if effect.high < 0:
-            return f"{second} is less accurate than {first} on these images: {numbers}"
-        return f"We could not show a difference in accuracy between {second} and {first}: {numbers}"
+        verdict = f"We could not show a difference in accuracy between {second} and {first}"
+        if effect.low > 0 or effect.high < 0:
+            verdict = f"{second} is {'more' if effect.low > 0 else 'less'} accurate than {first} on these images"
+        mean, low, high = (shown("accuracy", bound, "+") for bound in effect)
+        return "\n".join([*lines, f"{verdict}: {mean} points [{low}, {high}]"])
 
 
 def compare(
@@ -130,7 +109,7 @@ def compare(
     runs: str | Path = "runs",
     *,
     against: str,
-    say: Say = print,
+    say: Callable[[str], object] = print,
     watch: Watch = lambda *_: {},
     advance: Advance = lambda *_: None,
     **options: Any,
@@ -141,71 +120,69 @@ def compare(
     in `minutes` for all trainings together, at least five, or as given; a line says how long it takes.
     """
     request = Request(**options)
-    check_method(against, request.class_weights)
+    check_method(replace(request, method=against))
     if against == request.method or request.epochs == 0:
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
+    if request.export is not None or request.risk is not None:
+        raise ValueError("export and risk are for a model, and a comparison makes none: leave them out")
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)
-    plan = folds[0].plan(work, 60 * request.minutes / (2 * FOLDS), say=say)
+    plan = folds[0].plan(work, 60 * request.minutes / (2 * FOLDS))
     epochs = plan.epochs or min(plan.wanted, FEWEST_EPOCHS)
-    minutes = 2 * FOLDS * epochs * len(folds[0].images) * plan.pace / 60
-    say(
+    minutes = 2 * FOLDS * epochs * len(folds[0].photos.parts["train"]) * plan.pace / 60
+    job.say(
         f"compare      {request.method} and {against} on {FOLDS} folds: {2 * FOLDS} trainings of {epochs} epochs"
         f"{f', about {minutes:.0f} min' if plan.pace else ''}; the same command goes on after Ctrl-C"
     )
-    values: dict[str, dict[str, list[float]]] = {
-        method: {metric: [] for metric in METRICS} for method in (request.method, against)
-    }
-    images = 0
+    methods = (request.method, against)
+    values: dict[str, dict[str, list[float]]] = {method: {metric: [] for metric in METRICS} for method in methods}
     for number, fold in enumerate(folds, 1):
         weights = work / f"probe-{number}.safetensors"
-        fold.write_probe(weights, say=lambda _: None, advance=advance)
+        fold.write_probe(weights)
         for method, by_metric in values.items():
             trained = replace(fold, request=replace(fold.request, method=method))
             config = trained.configure(epochs=epochs, init=str(weights))
             hooks = watch(f"fold {number} of {FOLDS}, {method}", config)
             run = train(config, runs, device=job.device, workers=request.workers, **hooks)
-            for metric, value in _measure(run, fold, advance).items():
+            for metric, value in _measure(run, fold).items():
                 by_metric[metric].append(value)
-        images += fold.photos.sizes[fold.photos.test]
         accuracies = ", ".join(f"{method} {percent(by_metric['accuracy'][-1])}" for method, by_metric in values.items())
-        say(f"fold {number} of {FOLDS}  right: {accuracies}")
-    comparison = Comparison(values, images)
+        job.say(f"fold {number} of {FOLDS}  right: {accuracies}")
+    comparison = Comparison(values, images=sum(len(fold.photos.parts["test"]) for fold in folds))
     write_table(work / "comparison.json", asdict(comparison))
-    say(
-        f"\n{comparison.table()}\n\nMeans over {FOLDS} folds, {images} test images, with the temperature; 95 % "
-        f"intervals of paired differences. Lower is better for NLL and AUGRC.\n{comparison.verdict()}"
+    job.say(
+        f"means over {FOLDS} folds, {comparison.images} test images, with the temperature; 95 % intervals of paired "
+        f"differences; lower is better for NLL and AUGRC\n{comparison.describe()}"
     )
     return comparison
 
 
 def _folds(job: Job) -> Iterator[Job]:
     """Yield the job of each fold: 15 % of the images outside of it are for validation. Raise with too few images."""
-    part = find(job.photos.train).part
-    whole = part.of if part is not None else job.photos.train
+    name = job.photos.parts["train"].name
+    part = find(name).part
+    whole = part.of if part is not None else name
     check_counts(load_files(whole), FOLDS, "one for each fold, beside those kept for the test")
     for number in range(1, FOLDS + 1):
         outside = f"{whole}/without-{number}-of-{FOLDS}"
-        train_set, validation, test = f"{outside}/train-85", f"{outside}/val-15", f"{whole}/fold-{number}-of-{FOLDS}"
-        sets = {name: load_files(name) for name in (train_set, validation, test)}
-        sizes = {name: len(images) for name, images in sets.items()}
-        photos = replace(job.photos, train=train_set, validation=validation, test=test, sizes=sizes)
+        names = {
+            "train": f"{outside}/train-85",
+            "validation": f"{outside}/val-15",
+            "test": f"{whole}/fold-{number}-of-{FOLDS}",
+        }
+        photos = replace(job.photos, parts={role: load_files(name) for role, name in names.items()})
         request = replace(job.request, seed=job.request.seed + number - 1)
-        settings = suggest(photos, backbone=request.backbone, image_size=request.image_size)
-        yield replace(job, photos=photos, request=request, settings=settings, images=sets[train_set])
+        yield replace(job, photos=photos, request=request, print_line=lambda _: None)
 
 
-def _measure(run: Run, fold: Job, advance: Advance) -> dict[str, float]:
+def _measure(run: Run, fold: Job) -> dict[str, float]:
     """Return the metrics on the images of the fold, with the temperature that validation images give."""
-    photos = fold.photos
-    total = photos.sizes[photos.validation] + photos.sizes[photos.test]
-    advance("measuring", 0, total)
-    validation, test = run.predict_all([photos.validation, photos.test], device=fold.device, features=False)
-    advance("measuring", total, total)
+    names = [fold.photos.parts[role].name for role in ("validation", "test")]
+    validation, test = run.predict_all(names, device=fold.device, features=False)
     temperature = fit_temperature(Labelled(validation.logits, validation.labels))
     probs = (test.logits.double() / temperature).softmax(dim=1)
-    score = SCORES[deployed_score(run.config.objective)](test.logits)
+    score = SCORES[fold.request.score](test.logits)
     return {
         "accuracy": metrics.accuracy(probs, test.labels),
         "nll": metrics.nll(probs, test.labels),

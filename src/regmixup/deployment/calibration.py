@@ -74,12 +74,21 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, rows: Tensor) -> Labelled:
-        return Labelled(self.logits[rows], self.labels[rows])
-
     def wrong(self) -> Tensor:
         """Return where the largest logit is not the label's, (N,)."""
         return self.logits.argmax(dim=1) != self.labels
+
+    def halves(self) -> tuple[Labelled, Labelled]:
+        """Return two halves, by a permutation that the number of images alone decides."""
+        first = torch.zeros(len(self), dtype=torch.bool)
+        first[first_rows(len(self))] = True
+        return Labelled(self.logits[first], self.labels[first]), Labelled(self.logits[~first], self.labels[~first])
+
+
+def first_rows(count: int) -> Tensor:
+    """Return the rows of the first half of so many images, in order; see `Labelled.halves`."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return order[: needed_count(0.5, count)].sort().values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +105,17 @@ class Calibrated:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The settings of a fit; see `Predictor.fit` for the meaning of each."""
+    """The settings of a fit on validation images.
+
+    score: how unsure the model is, one of `regmixup.scores.SCORES`.
+    acceptance: the share of the images to accept, in (0, 1]; the threshold is the smallest that does. With `risk` it is
+        the most to accept.
+    risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with the
+        probability `confidence`. An error says if nothing can be promised.
+    sets: a `rm.posthoc.Conformal`, for label sets. Risk and sets are tested on half of the images, which have no part
+        in anything else; nor may they have chosen the model.
+    calibrate: whether to fit a temperature; without, it is 1.
+    """
 
     score: str = "entropy"
     acceptance: float = 0.95
@@ -111,37 +130,35 @@ class Calibration:
         if self.risk is not None:
             check_number("risk", self.risk, above=0, below=1)
         check_number("confidence", self.confidence, above=0, below=1)
-        if self.sets is not None and not isinstance(self.sets, Conformal):
-            raise ValueError(f"sets must be a rm.posthoc.Conformal or None, got {self.sets!r}")
 
-    def fit(self, validation: Labelled, held_out: Labelled | None = None) -> Calibrated:
-        """Fit on logits. held_out: other images, for promises; default, `split` takes them from `validation`.
+    def fit(self, validation: Labelled) -> Calibrated:
+        """Fit on logits. A promise and label sets take the second half of the images, all else the first.
 
-        Without a promise to keep, all of `validation` fits both the temperature and the threshold.
+        Without either, all images fit both the temperature and the threshold.
         """
-        if held_out is None and (self.risk is not None or self.sets is not None):
-            validation, held_out = split(validation)
+        first, second = validation, validation
+        if self.risk is not None or self.sets is not None:
+            first, second = validation.halves()
         fitted = Calibrated(
-            temperature=fit_temperature(validation) if self.calibrate else 1.0,
-            threshold=accepting_threshold(SCORES[self.score](validation.logits), self.acceptance),
-            images=len(validation),
-            errors=int(validation.wrong().sum()),
+            temperature=fit_temperature(first) if self.calibrate else 1.0,
+            threshold=float(accepting_thresholds(SCORES[self.score](first.logits), [self.acceptance])[0]),
+            images=len(first),
+            errors=int(first.wrong().sum()),
         )
-        if held_out is not None and self.risk is not None:
-            threshold, promise = self._keep_risk(validation, held_out, self.risk)
+        if self.risk is not None:
+            threshold, promise = self._keep_risk(first, second, self.risk)
             fitted = replace(fitted, threshold=threshold, promise=promise)
-        if held_out is not None and self.sets is not None:
-            probs = (held_out.logits.double() / fitted.temperature).softmax(dim=1)
-            sets = self.sets.fit_probs(probs, held_out.labels)
+        if self.sets is not None:
+            probs = (second.logits.double() / fitted.temperature).softmax(dim=1)
+            sets = self.sets.fit_probs(probs, second.labels)
             fitted = replace(fitted, sets=sets)
         return fitted
 
     def _keep_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
-        scores, other_scores = (SCORES[self.score](part.logits).double().cpu() for part in (first, second))
-        wrong, other_wrong = first.wrong().cpu(), second.wrong().cpu()
-        sequence = threshold_sequence(scores, wrong, risk=risk, most=self.acceptance, images=len(second))
-        accepted, errors = counts(sequence, other_scores, other_wrong)
+        scores, other_scores = (SCORES[self.score](part.logits).double() for part in (first, second))
+        sequence = threshold_sequence(scores, first.wrong(), risk=risk, most=self.acceptance, images=len(second))
+        accepted, errors = counts(sequence, other_scores, second.wrong())
         passed = passing(accepted, errors, risk=risk, confidence=self.confidence)
         if passed == 0:
             raise NoPromiseError(
@@ -151,14 +168,14 @@ class Calibration:
                 f"{int(accepted[0])}, {int(errors[0])} of them wrong. Give more validation images, a larger risk, a "
                 "lower confidence, or a better model"
             )
-        promise = Promise(
+        last = passed - 1
+        return float(sequence[last]), Promise(
             risk=risk,
             confidence=self.confidence,
-            accepted=int(accepted[passed - 1]),
-            errors=int(errors[passed - 1]),
+            accepted=int(accepted[last]),
+            errors=int(errors[last]),
             images=len(second),
         )
-        return float(sequence[passed - 1]), promise
 
 
 def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
@@ -184,41 +201,20 @@ def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
     return math.exp(float(optimum.x))
 
 
-def split(images: Labelled) -> tuple[Labelled, Labelled]:
-    """Divide images into two halves, by a permutation that their number alone decides."""
-    if len(images) < 2:
-        raise ValueError(f"validation must have images for two parts, got {len(images)}: give more, or held_out")
-    first = torch.zeros(len(images), dtype=torch.bool)
-    first[first_rows(len(images))] = True
-    return images[first], images[~first]
+def accepting_thresholds(scores: Tensor, acceptances: Sequence[float]) -> Tensor:
+    """Return the smallest thresholds t such that score <= t for at least these shares of the scores (N,), float64.
 
-
-def first_rows(count: int) -> Tensor:
-    """Return the rows of the first half of so many images, in order; see `split`."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    return order[: needed_count(0.5, count)].sort().values
-
-
-def accepting_threshold(scores: Tensor, acceptance: float) -> float:
-    """Return the smallest threshold t such that score <= t for at least the share `acceptance` of the scores (N,).
-
-    It lies a little above the last accepted score, by 1e-4 of it, or half-way to the first rejected one if that is
+    One lies a little above the last accepted score, by 1e-4 of it, or half-way to the first rejected one if that is
     nearer: the same scores, rounded otherwise by another batch size, device or runtime, should get the same decisions.
 
-    >>> accepting_threshold(torch.tensor([0.5, 0.25, 1.0, 2.0]), 0.75)
-    1.0001
+    >>> accepting_thresholds(torch.tensor([0.5, 0.25, 1.0, 2.0]), [0.75])
+    tensor([1.0001], dtype=torch.float64)
     """
-    return float(accepting_thresholds(scores, [acceptance])[0])
-
-
-def accepting_thresholds(scores: Tensor, acceptances: Sequence[float]) -> Tensor:
-    """Return `accepting_threshold` for several shares, float64."""
-    ordered = scores.double().cpu().sort().values
+    ordered = scores.double().sort().values
     last = ordered[[needed_count(acceptance, len(ordered)) - 1 for acceptance in acceptances]]
-    margin = _MARGIN * last.abs()
     after = torch.searchsorted(ordered, last, right=True)
     gap = torch.cat([ordered, ordered.new_tensor([math.inf])])[after] - last
-    return last + torch.minimum(margin, gap / 2)
+    return last + torch.minimum(_MARGIN * last.abs(), gap / 2)
 
 
 def fewest_images(risk: float, confidence: float) -> int:

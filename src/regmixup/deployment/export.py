@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -19,23 +18,22 @@ from typing import Any, Literal, get_args
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 
-from regmixup.config import encode, values_of
+from regmixup.config import decode, encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import SPLITS
 from regmixup.deployment.calibration import Promise
-from regmixup.mixing import to_float
 from regmixup.names import check_name
 from regmixup.networks import build, head_of, library_names
-from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
-from regmixup.posthoc import FittedConformal
+from regmixup.networks.contract import Classifier, Head, Normalization
+from regmixup.posthoc import FittedConformal, MeanField
 from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
 from regmixup.training.run import Run
 
-Inputs = Literal["pixels", "normalised", "as given"]
+Inputs = Literal["pixels", "as given", "normalised"]  # the last as "as given", in files of earlier versions
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
@@ -56,7 +54,7 @@ class Architecture:
     factor: float
 
     @classmethod
-    def of(cls, run: Run, record: Mapping[str, Any], *, members: int = 1, factor: float = 0.0) -> Architecture:
+    def of(cls, run: Run, record: Mapping[str, Any], *, members: int = 1) -> Architecture:
         """Return how the network of a run is built. record: the run's, see `Run.provenance`."""
         return cls(
             network=run.config.network,
@@ -66,7 +64,7 @@ class Architecture:
             std=run.config.std,
             head=head_of(run.config.head),
             members=members,
-            factor=factor,
+            factor=MeanField().factor,
         )
 
     def build(self) -> list[Classifier]:
@@ -127,38 +125,12 @@ def plain(facts: Facts) -> dict[str, Any]:
     return encode(Facts(**values_of(facts, Facts)))
 
 
-class Program(nn.Module):
-    """A file that `export` has written, as the module that it holds; it takes uint8 and floating-point images."""
-
-    def __init__(self, program: ExportedProgram, pixels: Pixels, normalize: Normalization | None) -> None:
-        super().__init__()
-        self.program = program.module()
-        self.pixels = pixels
-        self.normalize = Normalize(*normalize) if normalize is not None else None
-
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
-        if images.dtype != torch.uint8 and self.pixels == "uint8":
-            raise ValueError(f"images must be uint8, which this program was exported for, got {images.dtype}")
-        if images.dtype == torch.uint8 and self.pixels == "float32":
-            images = to_float(images) if self.normalize is None else self.normalize(images)
-        return self.program(images)
-
-
-def public_name(dataset: str, tuned: Mapping[str, Any] | None = None) -> str:
+def public_name(dataset: str) -> str:
     """Return the name of a dataset without the place of a folder; train, test and the like keep the one above.
-
-    tuned: the record of `regmixup finetune`, whose parts are named by their roles.
 
     >>> public_name("folder:/home/me/photos/val-10"), public_name("folder:/home/me/photos/test")
     ('folder:photos/val-10', 'folder:photos/test')
-    >>> part = "folder:/home/me/photos/val-15"
-    >>> public_name(part, {"photos": {"path": "/home/me/photos", "train": "", "validation": "", "test": part}})
-    'photos/test'
     """
-    photos = {} if tuned is None else tuned["photos"]
-    for role in ("train", "validation", "test"):
-        if photos.get(role) == dataset:
-            return f"{Path(photos['path']).name}/{role}"
     if not dataset.startswith("folder:"):
         return dataset
     whole = find(dataset).whole
@@ -167,40 +139,42 @@ def public_name(dataset: str, tuned: Mapping[str, Any] | None = None) -> str:
     return f"folder:{name}{dataset.removeprefix(whole)}"
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
-    """Return the facts of a saved folder."""
-    if not (folder / PREDICTOR).is_file():
-        inside = folder / FITTED
-        hint = f": name {inside}" if (inside / PREDICTOR).is_file() else ". An .onnx file runs in onnxruntime"
+def read_saved(folder: Path) -> tuple[Facts, dict[str, Tensor]]:
+    """Return the facts and the weights of a folder that `Predictor.save` or `publish` has written."""
+    file = folder / PREDICTOR
+    if not file.is_file():
+        hint = f": name {folder / FITTED}" if (folder / FITTED / PREDICTOR).is_file() else ""
         raise ValueError(
-            f"{folder} must be a folder of Predictor.save, or of publish with a predictor, or a .pt2 file, it has no "
-            f"{PREDICTOR}{hint}"
+            f"{folder} must be a folder of Predictor.save, or of publish with a predictor, it has no {PREDICTOR}{hint}"
         )
-    return read_table(folder / PREDICTOR)
+    table = read_table(file)
+    checksum = str(table.pop("weights", ""))
+    facts = decode(Facts, table, str(file))
+    facts.check(file)
+    return facts, read_weights(folder, checksum, facts.architecture)
 
 
-def read_weights(folder: Path, expected: str, architecture: Architecture | None = None) -> dict[str, Tensor]:
+def is_published(folder: Path) -> bool:
+    """Return whether the weights of a folder are those of one network, written by `publish`."""
+    return not (folder / WEIGHTS).is_file()
+
+
+def read_weights(folder: Path, expected: str, architecture: Architecture | None) -> dict[str, Tensor]:
     """Return the weights of a saved or published folder. expected: the checksum that the facts name.
 
     architecture: that of the networks, if they are this package's; it must have as many members as the file.
     """
-    path = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else MODEL)
+    path = folder / (MODEL if is_published(folder) else WEIGHTS)
     try:
         if digest(path) != expected:
             raise ValueError("it is not the file that the facts beside it belong to")
         tensors = load_tensors(path)[0]
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
-    members = {name.split(".")[1] for name in tensors if name.startswith("members.")} if path.name == WEIGHTS else {"0"}
+    members = {"0"} if is_published(folder) else {name.split(".")[1] for name in tensors if name.startswith("members.")}
     if architecture is not None and architecture.members != len(members):
         raise ValueError(f"members must be {len(members)}, as many as {path} has, got {architecture.members}")
     return tensors
-
-
-def in_our_names(tensors: Mapping[str, Tensor], network_name: str, network: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of a published folder, which have the names of the library that the network comes from."""
-    ours = {theirs: name for name, theirs in library_names(network_name, network).items()}
-    return {ours.get(name, name): tensor for name, tensor in tensors.items()}
 
 
 def restore(module: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
@@ -211,18 +185,10 @@ def restore(module: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> N
         raise ValueError(f"model must have the architecture that was saved in {folder}: {error}") from error
 
 
-def read_program(path: Path) -> tuple[ExportedProgram, dict[str, Any]]:
-    """Read a .pt2 file and its facts. Unlike a saved folder, a file made for the purpose could execute code."""
-    extra = {METADATA: ""}
-    try:
-        zipfile.ZipFile(path).close()  # first: of a file that is no archive, torch prints the stack
-        program = torch.export.load(path, extra_files=extra)
-        return program, json.loads(extra[METADATA])
-    except Exception as error:  # of many kinds, by what is wrong: no archive, one cut short, another one
-        raise ValueError(
-            f"{path} must be a file that Predictor.export has written, it cannot be read ({type(error).__name__}: "
-            f"{error}): copy or export it again"
-        ) from error
+def restore_published(network: nn.Module, tensors: Mapping[str, Tensor], name: str, folder: Path) -> None:
+    """Load weights that have the names of the library which the network comes from. name: the network's."""
+    ours = {theirs: our_name for our_name, theirs in library_names(name, network).items()}
+    restore(network, {ours.get(theirs, theirs): tensor for theirs, tensor in tensors.items()}, folder)
 
 
 def export(
@@ -241,12 +207,22 @@ def export(
     example = torch.zeros(2, *input_shape, dtype=dtype)
     portable = copy.deepcopy(module).cpu().eval()
     program = torch.export.export(portable, (example,), dynamic_shapes=({0: Dim("batch")},))
+    facts = {**facts, "pixels": pixels}
     with replacing(path) as temporary:
-        if path.suffix == ".onnx":
-            _write_onnx(program, temporary, {**facts, "pixels": pixels})
-        else:
-            told = json.dumps({**facts, "pixels": pixels}, indent=2)
-            torch.export.save(program, temporary, extra_files={METADATA: told})
+        if path.suffix == ".pt2":
+            torch.export.save(program, temporary, extra_files={METADATA: json.dumps(facts, indent=2)})
+            return
+        onnx = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=["images"],
+            output_names=["probs", "score", "accepted"],
+            dynamic_shapes=({0: "batch"},),
+            verbose=False,
+        )
+        assert onnx is not None
+        onnx.model.metadata_props.update({name: json.dumps(fact) for name, fact in facts.items()})
+        onnx.save(temporary)
 
 
 def check_format(path: Path) -> None:
@@ -255,13 +231,3 @@ def check_format(path: Path) -> None:
     missing = [name for name in ("onnx", "onnxscript") if path.suffix == ".onnx" and find_spec(name) is None]
     if missing:
         raise ValueError(f"export to ONNX needs {' and '.join(missing)}: pip install 'regmixup[onnx]', or give a .pt2")
-
-
-def _write_onnx(program: ExportedProgram, path: Path, facts: Mapping[str, Any]) -> None:
-    names = ["probs", "score", "accepted"]
-    onnx = torch.onnx.export(
-        program, dynamo=True, input_names=["images"], output_names=names, dynamic_shapes=({0: "batch"},), verbose=False
-    )
-    assert onnx is not None
-    onnx.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
-    onnx.save(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,28 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, decode, values_of
+from regmixup.config import check_count, values_of
 from regmixup.data.catalogue import get
 from regmixup.data.decode import EvalTransform, Source, decode_all, open_rgb
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import CONFIDENCE, Calibration, Labelled
-from regmixup.deployment.export import Architecture, Facts, Pixels, Program, public_name
+from regmixup.deployment.calibration import Calibration, Labelled
+from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
-from regmixup.deployment.validation import collect, look_like_pixels
-from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name, counted
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
-from regmixup.posthoc import Conformal, MeanField, ensemble
-from regmixup.predictions.forward import HasVariance
+from regmixup.posthoc import MeanField, ensemble
+from regmixup.predictions.forward import HasVariance, pair_of
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
-from regmixup.types import Predictions, as_tensor
+from regmixup.types import Predictions, as_tensor, look_like_probabilities
 
 
 @dataclass(frozen=True)
@@ -53,18 +49,13 @@ class Decision:
     class_names: tuple[str, ...]
     sets: Tensor | None = None
 
-    def __repr__(self) -> str:
-        names = ", ".join(name for name, value in vars(self).items() if value is not None)
-        counts = f"{counted(self.label.numel(), 'image')}, {counted(len(self.class_names), 'class')}"
-        return f"Decision({counts}, {int(self.accepted.sum()):,} accepted: {names})"
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictor(Facts):
     """A trained model with a temperature and a threshold, both from validation images.
 
     `Predictor.from_run` makes it from a run of this package, `Predictor.fit` from any module, `Predictor.load` from
-    what `save` or `export` has written.
+    what `save` has written.
 
     module: the tensor code, see `Deployable`. class_names: K names. input_shape: (C, H, W) of the images.
     transform: how files are resized, as in the run's evaluation; None: they must have that size already.
@@ -73,12 +64,11 @@ class Predictor(Facts):
     validation: the dataset they were fitted on; images, errors: how many images fitted the temperature, and how many
     of these the model has wrong. fingerprint: that of the run; "" for other models.
     promise: the share of errors among the accepted that is not exceeded, and how surely. sets: makes label sets.
-    inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values; "normalised",
-    too, but `fit` saw values below 0, none beyond -20 or 20, so that images which look like pixels give a warning.
+    inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values.
     normalize: (mean, std) that uint8 images and files get before the model. architecture: how `load` builds the model.
     """
 
-    module: Deployable | Program = field(repr=False)
+    module: Deployable = field(repr=False)
 
     @classmethod
     def fit(
@@ -86,64 +76,43 @@ class Predictor(Facts):
         model: nn.Module,
         validation_loader: Iterable[Any],
         *,
-        held_out: Iterable[Any] | None = None,
-        acceptance: float = 0.95,
-        risk: float | None = None,
-        confidence: float = CONFIDENCE,
-        sets: Conformal | None = None,
-        score: str = "entropy",
-        calibrate: bool = True,
         class_names: Sequence[str] | None = None,
         normalize: Normalization | None = None,
         transform: EvalTransform | None = None,
+        **settings: Any,
     ) -> Predictor:
         """Fit a temperature, a threshold and label sets for any model, on images that it was not trained on.
 
         model: a module from a batch to logits (N, K); it is copied, and stays as it is.
         validation_loader: batches (x, y) without augmentation, such as a DataLoader; y: (N,) classes. x: images, or
             other tensors, as the model takes them; uint8 is scaled to [0, 1].
-        acceptance: the share of validation images to accept, in (0, 1]; the threshold is the smallest that does. With
-            `risk` it is the most to accept.
-        risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with
-            the probability `confidence`; see `deployment.calibration`. An error says if nothing can be promised.
-        sets: a `rm.posthoc.Conformal`, for label sets.
-        held_out: a second loader, for `risk` and `sets` alone: their images must have had no part in fitting the
-            temperature or choosing the model. Default: half of the validation images, in an order that their number
-            alone decides.
-        score: one of `regmixup.scores.SCORES`. calibrate: whether to fit a temperature; without, it is 1.
         class_names: K names in the order of the logits; default "0", "1", ...
         normalize: (mean, std) per channel, if the loader gives normalised images: applied to files and uint8 images.
         transform: how image files are resized and cropped; None: they must have the loader's size.
+        settings: the fields of `deployment.calibration.Calibration`: acceptance=0.95, risk=None, confidence=0.95,
+            sets=None, score="entropy", calibrate=True.
         """
-        fitting = Calibration(
-            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate
-        )
-        if held_out is not None and risk is None and sets is None:
-            raise ValueError("held_out is for risk and sets, got it without either: give risk=, sets= or one loader")
-        if not isinstance(transform, EvalTransform | None):
-            raise ValueError(f"transform must be None or an EvalTransform of regmixup.data.decode, got {transform!r}")
+        calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
-        module = Deployable(
-            [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
-        )
-        collected = collect(module, validation_loader, "validation_loader", normalize)
-        second = None if held_out is None else collect(module, held_out, "held_out", normalize).labelled
-        classes = collected.labelled.logits.shape[1]
+        members = [copy.deepcopy(unwrapped(model))]
+        module = Deployable(members, temperature=1.0, score=calibration.score, threshold=0.0, normalize=normalize)
+        validation, shape, are_pixels = _run_over(module, validation_loader, normalize)
+        classes = validation.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        fitted = fitting.fit(collected.labelled, second)
+        fitted = calibration.fit(validation)
         module.temperature, module.threshold = fitted.temperature, fitted.threshold
         return cls(
             module=module,
             class_names=names,
-            input_shape=collected.shape,
+            input_shape=shape,
             transform=transform,
-            score=score,
-            acceptance=acceptance,
+            score=calibration.score,
+            acceptance=calibration.acceptance,
             validation="",
             fingerprint="",
-            inputs="as given" if collected.inputs == "pixels" and normalize is not None else collected.inputs,
+            inputs="pixels" if are_pixels and normalize is None else "as given",
             normalize=normalize,
             **vars(fitted),
         )
@@ -154,31 +123,20 @@ class Predictor(Facts):
         run: Run | str | Path,
         *,
         validation: str | Predictions | None = None,
-        acceptance: float = 0.95,
-        risk: float | None = None,
-        confidence: float = CONFIDENCE,
-        sets: Conformal | None = None,
-        score: str | None = None,
-        calibrate: bool = True,
-        factor: float = MeanField().factor,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
+        **settings: Any,
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
         validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
             as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
-        acceptance, risk, confidence, sets, calibrate: as in `fit`, whose `held_out` is half of `validation`.
-        score: one of `regmixup.scores.SCORES`; default, see `deployed_score`.
-        factor: of `rm.posthoc.MeanField`, which shrinks the logits of a head that knows their variance.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
+        settings: as in `fit`; the default of score is that of `deployed_score`.
         """
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
-        score = check_name("score", deployed_score(run.config.objective) if score is None else score, SCORES)
-        fitting = Calibration(
-            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate
-        )
+        calibration = Calibration(**{"score": deployed_score(run.config.objective), **settings})
         device = choose_device(device)
         members = [member.model(device=device, root=root) for member in run.members()]
         if isinstance(validation, Predictions):
@@ -188,21 +146,26 @@ class Predictor(Facts):
             check_validation(name, run.config.train_set)
             parts = [member.predict(name, root=root, device=device) for member in run.members()]
         if isinstance(members[0].head, HasVariance):
-            parts = [MeanField(factor=factor)(part) for part in parts]
+            parts = [MeanField()(part) for part in parts]
         predictions = ensemble(parts)
-        fitted = fitting.fit(Labelled(predictions.logits, predictions.labels))
+        fitted = calibration.fit(Labelled(predictions.logits, predictions.labels))
+        architecture = Architecture.of(run, record, members=len(members))
         return cls(
             module=Deployable(
-                members, temperature=fitted.temperature, score=score, threshold=fitted.threshold, factor=factor
+                members,
+                temperature=fitted.temperature,
+                score=calibration.score,
+                threshold=fitted.threshold,
+                factor=architecture.factor,
             ),
             class_names=tuple(record["classes"]),
             input_shape=tuple(record["input"]),
             transform=run.transform(),
-            score=score,
-            acceptance=acceptance,
+            score=calibration.score,
+            acceptance=calibration.acceptance,
             validation=predictions.dataset,
             fingerprint=run.fingerprint,
-            architecture=Architecture.of(run, record, members=len(members), factor=factor),
+            architecture=architecture,
             **vars(fitted),
         )
 
@@ -210,28 +173,14 @@ class Predictor(Facts):
     def load(
         cls, path: str | Path, *, model: nn.Module | None = None, device: str | torch.device | None = None
     ) -> Predictor:
-        """Load what `save`, `export` or `regmixup publish` has written.
+        """Load a folder of `save` or `regmixup publish`. Nothing in it is executed.
 
-        path: a folder of `save` or `publish`, from which nothing is executed; or a .pt2 file of `export`, which
-            torch.export reads: load only files that you trust.
         model: for a folder whose model this package cannot build, one of the same architecture; it is copied, and the
-            copy gets the saved weights. device: default, the accelerator if there is one; a .pt2 file runs on the CPU.
+            copy gets the saved weights. device: default, the accelerator if there is one.
         """
-        path = Path(path)
         import_components()
-        if path.suffix == ".pt2" and path.is_file():
-            if model is not None or device not in (None, "cpu", torch.device("cpu")):
-                raise ValueError(f"model and device are for saved folders, {path} holds its own, for the CPU")
-            program, table = files.read_program(path)
-            pixels = table.pop("pixels")
-            facts = decode(Facts, table, f"metadata of {path}")
-            return cls(module=Program(program, pixels, facts.normalize), **values_of(facts))
-        table = files.read_facts(path)
-        checksum = str(table.pop("weights", ""))
-        facts = decode(Facts, table, str(path / files.PREDICTOR))
-        facts.check(path / files.PREDICTOR)
+        facts, tensors = files.read_saved(Path(path))
         built = facts.architecture
-        tensors = files.read_weights(path, checksum, built)
         if model is not None:
             members: Sequence[nn.Module] = [copy.deepcopy(unwrapped(model))]
         elif built is not None:
@@ -249,11 +198,10 @@ class Predictor(Facts):
             factor=built.factor if built is not None else 0.0,
             normalize=facts.normalize,
         )
-        if built is not None and not (path / files.WEIGHTS).is_file():  # published
-            network = module.members[0]
-            files.restore(network, files.in_our_names(tensors, built.network, network), path)
+        if built is not None and files.is_published(Path(path)):
+            files.restore_published(module.members[0], tensors, built.network, Path(path))
         else:
-            files.restore(module, tensors, path)
+            files.restore(module, tensors, Path(path))
         return cls(module=module.to(choose_device(device)), **values_of(facts))
 
     def save(self, folder: str | Path) -> None:
@@ -261,8 +209,6 @@ class Predictor(Facts):
 
         For a model that `fit` was given, `load` needs a module of its architecture: no code is stored.
         """
-        if isinstance(self.module, Program):
-            raise ValueError("a predictor loaded from a .pt2 file cannot be saved as weights: copy that file instead")
         weights = Path(folder) / files.WEIGHTS
         save_tensors(weights, self.module.state_dict(), {})
         write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
@@ -282,13 +228,10 @@ class Predictor(Facts):
         """
         check_count("batch_size", batch_size)
         if isinstance(images, list | tuple) and images:
-            parts = [self._to_tensor(image) for image in images]
-            if len(kinds := {(tuple(part.shape), part.dtype) for part in parts}) != 1:
-                raise ValueError(f"images in a list must have one shape and type, got {kinds}")
-            images = torch.stack(parts)
+            images = torch.stack([self._to_tensor(image) for image in images])
         images = self._to_tensor(images)
         single = images.ndim == len(self.input_shape)
-        batch = self._checked(images[None] if single else images, images)
+        batch = self._checked(images[None] if single else images)
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
             outputs = [self.module(part.to(device)) for part in batch.split(batch_size)]
@@ -327,11 +270,11 @@ class Predictor(Facts):
             return self.read(images)
         return as_tensor("images that are no path, bytes or Pillow image", images)
 
-    def _checked(self, batch: Tensor, given: Tensor) -> Tensor:
+    def _checked(self, batch: Tensor) -> Tensor:
         """Return the batch in uint8 or float32; raise if it does not hold such images."""
         if tuple(batch.shape[1:]) != tuple(self.input_shape) or len(batch) == 0:
             shape = ", ".join(map(str, self.input_shape))
-            raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}")
+            raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(batch.shape)}")
         if batch.dtype == torch.uint8:
             if self.inputs != "pixels" and self.normalize is None:
                 raise ValueError(
@@ -345,12 +288,6 @@ class Predictor(Facts):
         if not math.isfinite(low + high) or (self.inputs == "pixels" and not 0 <= low <= high <= 1):
             contract = "lie in [0, 1]" if self.inputs == "pixels" else "be finite"
             raise ValueError(f"floating-point images must {contract}, got {low:g} to {high:g}")
-        if self.inputs == "normalised" and look_like_pixels(batch):
-            warnings.warn(
-                "images look like pixels, but Predictor.fit was given normalised ones, so the answers are wrong. "
-                "Normalise them, or give fit normalize=(mean, std) and here uint8",
-                stacklevel=3,
-            )
         return batch.float()
 
 
@@ -377,3 +314,27 @@ def _checked_predictions(validation: Predictions, run: Run, classes: int) -> Pre
     if validation.logits.shape[1] != classes:
         raise ValueError(f"validation must have the run's {classes} classes, got {validation.logits.shape[1]}")
     return validation
+
+
+@torch.no_grad()
+def _run_over(
+    module: Deployable, batches: Iterable[Any], normalize: Normalization | None
+) -> tuple[Labelled, tuple[int, ...], bool]:
+    """Return logits and labels of batches (x, y), the shape of an input, and whether all inputs lie in [0, 1]."""
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    logits, labels, shapes, are_pixels = [], [], set(), True
+    for batch in batches:
+        x, y = pair_of(batch, "validation_loader")
+        plain_normalize(normalize, *sorted({1, *x.shape[1:2]}))
+        if x.is_floating_point():
+            low, high = x.aminmax()
+            are_pixels &= bool(low >= 0) and bool(high <= 1)
+        shapes.add(tuple(x.shape[1:]))
+        logits.append(module.logits(x.to(device)).cpu())
+        labels.append(y.cpu())
+    if len(shapes) != 1:
+        raise ValueError(f"validation_loader must give batches (x, y) of inputs of one shape, got {shapes or 'none'}")
+    validation = Labelled(torch.cat(logits), torch.cat(labels))
+    if validation.logits.shape[1] > 1 and look_like_probabilities(validation.logits):
+        raise ValueError("the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax")
+    return validation, shapes.pop(), are_pixels

@@ -10,6 +10,7 @@ once, without augmentation; the standardisation is folded into W and b, so that 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ from torch.nn import functional as F
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import labels_among
-from regmixup.deployment.folder import PASSES
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
 from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.loading import evaluation_transform, reader, train_transform
 from regmixup.training.run import Run
 
+PASSES = 8000
+"""Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 FEWEST_EPOCHS = 5
 """Epochs below which fine-tuning is not tried: two or three were worse than the probe in every try."""
 _MARGIN = 0.85
@@ -41,8 +43,6 @@ _TRIED = 8
 """Images of a measured step."""
 _REPEATS = 3
 """Measured steps, of which the shortest counts: the first one, and what else runs here, only add to it."""
-_DOUBLE = 2**24
-"""Most numbers that are fitted in float64."""
 
 
 class Features(NamedTuple):
@@ -52,8 +52,7 @@ class Features(NamedTuple):
     labels: Tensor
 
 
-@dataclass(frozen=True)
-class ProbeHead:
+class ProbeHead(NamedTuple):
     """A linear head: weight (K, D), bias (K,), fitted with this decay; accuracy on the validation images."""
 
     weight: Tensor
@@ -86,50 +85,44 @@ def compute_features(
 
 
 def fit_probe(
-    train: Features,
-    validation: Features,
-    num_classes: int,
-    weight: Sequence[float] | None = None,
+    train: Features, validation: Features, num_classes: int, class_weight: Sequence[float] | None = None
 ) -> ProbeHead:
     """Fit a linear head on features; of several decays, the one with the best validation accuracy, then NLL.
 
-    weight: one per class, for the loss of the train images.
+    class_weight: one per class, for the loss of the train images.
 
     >>> x = torch.tensor([[-1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     >>> head = fit_probe(Features(x, torch.tensor([0, 0, 1, 1])), Features(x, torch.tensor([0, 0, 1, 1])), 2)
     >>> head.accuracy, (x @ head.weight.T + head.bias).argmax(dim=1).tolist()
     (1.0, [0, 0, 1, 1])
     """
-    dtype = torch.float64 if train.values.numel() <= _DOUBLE else torch.float32
-    mean, std = train.values.mean(dim=0).to(dtype), train.values.std(dim=0, correction=0).to(dtype)
+    values = train.values.double()
+    mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
     # A feature that never changes has no information, and dividing by its deviation would blow up new values.
-    scale = torch.where(std > 1e-6 * (1 + mean.abs()), 1 / std.clamp_min(1e-12), torch.zeros_like(std))
-    z, z_val = ((part.values.to(dtype) - mean) * scale for part in (train, validation))
+    scale = torch.where(std > 1e-6 * (1 + mean.abs()), 1 / std.clamp_min(1e-12), 0.0)
+    z, z_validation = (values - mean) * scale, (validation.values.double() - mean) * scale
     w = nn.Parameter(z.new_zeros(num_classes, z.shape[1]))
     b = nn.Parameter(z.new_zeros(num_classes))
-    class_weight = None if weight is None else torch.tensor(weight, dtype=dtype)
-    best: tuple[float, float] | None = None
+    weights = z.new_ones(num_classes) if class_weight is None else z.new_tensor(class_weight)
+    heads = []
     for decay in DECAYS:
-        _minimise(w, b, z, train.labels, decay, class_weight)
-        logits = z_val @ w.detach().T + b.detach()
+        _minimise(w, b, z, train.labels, decay, weights[train.labels])
+        folded = w.detach() * scale
+        logits = z_validation @ w.detach().T + b.detach()
         accuracy = float((logits.argmax(dim=1) == validation.labels).double().mean())
-        rank = accuracy, -float(F.cross_entropy(logits, validation.labels))
-        if best is None or rank > best:
-            best, folded = rank, w.detach() * scale
-            head = ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
-    return head
+        nll = float(F.cross_entropy(logits, validation.labels))
+        head = ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
+        heads.append((accuracy, -nll, head))
+    return max(heads, key=lambda entry: entry[:2])[2]
 
 
-def _minimise(w: nn.Parameter, b: nn.Parameter, z: Tensor, y: Tensor, decay: float, weight: Tensor | None) -> None:
-    """Minimise the regularised cross-entropy, in place."""
+def _minimise(w: nn.Parameter, b: nn.Parameter, z: Tensor, y: Tensor, decay: float, weights: Tensor) -> None:
+    """Minimise the regularised cross-entropy, in place. weights: of the images, (N,)."""
     optimizer = torch.optim.LBFGS([w, b], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(z @ w.T + b, y, reduction="none")
-        if weight is not None:
-            loss = loss * weight[y]
-        loss = loss.mean() + decay / 2 * w.square().sum()
+        loss = (weights * F.cross_entropy(z @ w.T + b, y, reduction="none")).mean() + decay / 2 * w.square().sum()
         loss.backward()
         return loss
 
@@ -175,21 +168,25 @@ class Plan:
     wanted: int
     pace: float = 0.0
 
-    def describe(self, num_train: int, minutes: float) -> str:
-        """Return why there are so many epochs. num_train: images of the train part."""
-        why = f"{PASSES:,} / {num_train:,} train images, within 3 to 30"
+    def describe(self, minutes: float) -> str:
+        """Return why there are so many epochs."""
         if not self.pace:
-            return f"{self.epochs} (given)" + ": the linear probe is the model" * (self.epochs == 0)
-        speed = f"at {1 / self.pace:.1f} images/s"
+            return f"{self.epochs} (given)"
+        text = (
+            f"{self.epochs} of {self.wanted} wanted fit in {minutes:g} min at {1 / self.pace:.1f} images/s (--minutes)"
+        )
         if self.epochs == 0:
-            fewest = min(self.wanted, FEWEST_EPOCHS)
-            return (
-                f"none: fewer than {fewest} fit in {minutes:g} min {speed}, and so few make it worse. The linear probe "
-                "is the model (--minutes for more time, --epochs to train all the same)"
-            )
-        if self.epochs < self.wanted:
-            return f"{self.epochs}, what fits in {minutes:g} min {speed} (--minutes); {self.wanted} would be {why}"
-        return f"{self.epochs} ({why}), {speed}"
+            text += f"; fewer than {FEWEST_EPOCHS} would make it worse, so the linear probe is the model (--epochs)"
+        return text
+
+
+def wanted_epochs(num_train: int) -> int:
+    """Return the epochs that suit a number of train images.
+
+    >>> [wanted_epochs(n) for n in (100, 800, 100_000)]
+    [30, 10, 3]
+    """
+    return min(30, max(3, math.ceil(PASSES / num_train)))
 
 
 def plan_epochs(wanted: int, *, num_train: int, pace: float, seconds: float) -> Plan:

@@ -12,7 +12,6 @@ Nothing in it is executed when it is loaded, and nothing names folders of the ma
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,11 +31,10 @@ from regmixup.deployment.export import (
     MODEL,
     PREDICTOR,
     Architecture,
-    in_our_names,
     plain,
     public_name,
     read_weights,
-    restore,
+    restore_published,
 )
 from regmixup.deployment.predictor import Predictor, deployed_score
 from regmixup.evaluation.evaluate import evaluate
@@ -59,17 +57,18 @@ def publish(
     run: Run | str | Path,
     folder: str | Path,
     *,
-    predictor: Predictor | str | Path | None = None,
+    predictor: Predictor | None = None,
+    calibrate: bool = False,
     license: str = "unknown",
-    name: str = "",
     test: str = "",
     root: str | Path | None = None,
 ) -> Path:
     """Write a finished run into a new or empty folder, ready to be uploaded to a model hub, and return the folder.
 
-    predictor: made from this run, or a folder of `Predictor.save`: its temperature and thresholds are published, too.
-        Default: the one in the run folder, where `regmixup finetune` puts it, if it is there.
-    license: of the weights, as a hub calls it, such as "mit". name: of the model; default, the folder's.
+    predictor: made from this run: its temperature and threshold are published, too. Default: the one saved in
+        RUN/predictor, where `regmixup finetune` puts it; else, with `calibrate`, one that is fitted on the run's
+        validation set.
+    license: of the weights, as a hub calls it, such as "mit".
     test: a dataset of test images to report results on, which is predicted if need be. Needed for a model of image
         folders, of whose role only you know; `regmixup finetune` has recorded it.
     root: where datasets read from disk lie.
@@ -79,46 +78,47 @@ def publish(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     folder = Path(folder)
-    record = check(run, folder, test=test)
-    fitted, tuned = _predictor_of(run, predictor), read_finetuned(run.folder)
-    tested = tuned["photos"]["test"] if tuned is not None else ""
+    record = run.provenance()
+    _check(run, folder, test)
+    if predictor is None and (run.folder / FITTED / PREDICTOR).is_file():
+        predictor = Predictor.load(run.folder / FITTED, device="cpu")
+    elif predictor is None and calibrate:
+        predictor = Predictor.from_run(run, root=root)
+    if predictor is not None and predictor.fingerprint != run.fingerprint:
+        raise ValueError(
+            f"predictor must be made from the run {run.folder.name}, got one of the run "
+            f"{predictor.fingerprint[:12] or 'of another model'}: Predictor.from_run(run)"
+        )
     if test:
         run.predict(test, root=root)
-    model = bake(run.model(device="cpu", root=root))
+    model, tuned = bake(run.model(device="cpu", root=root)), read_finetuned(run.folder)
     contents = Contents(
         run=run,
         record=record,
         tuned=tuned,
-        architecture=(fitted and fitted.architecture) or Architecture.of(run, record),
-        predictor=fitted,
-        rows=_rows(run, fitted, test or tested, uncertain=isinstance(model.head, HasVariance)),
-        name=name or folder.resolve().name,
+        architecture=(predictor and predictor.architecture) or Architecture.of(run, record),
+        predictor=predictor,
+        rows=list(_rows(run, predictor, tuned, test, uncertain=isinstance(model.head, HasVariance))),
+        name=folder.resolve().name,
         license=license,
     )
-    try:
-        _write(contents, model, folder)
-    except BaseException:
-        for path in folder.iterdir() if folder.is_dir() else ():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        raise
+    _write(contents, model, folder)
     return folder
 
 
-def check(run: Run, folder: Path, *, test: str = "") -> dict[str, Any]:
-    """Raise what keeps a run from being published in a folder; return the run's record."""
+def _check(run: Run, folder: Path, test: str) -> None:
+    """Raise what keeps a run from being published in a folder."""
     if run.config.members > 1:
         raise ValueError(
             f"run must be one model, {run.folder} is an ensemble of {run.config.members}: publish its members, "
             f"{', '.join(member.folder.name for member in run.members())}"
         )
-    record = run.provenance()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / MODEL)
     role = role_of(test, run.config.train_set) if test else "test"
     if role not in ("test", None) or (test and overlap(find(test), find(run.config.train_set))):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role or 'train'} here")
-    return record
 
 
 def load(folder: str | Path, *, device: str | torch.device | None = None) -> Classifier:
@@ -135,56 +135,42 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
     architecture = decode(Architecture, facts["architecture"], str(path))
     tensors = read_weights(Path(folder), str(facts["weights"]), architecture)
     model = architecture.build()[0]
-    restore(model, in_our_names(tensors, architecture.network, model), Path(folder))
+    restore_published(model, tensors, architecture.network, Path(folder))
     return model.to(choose_device(device)).eval()
 
 
-def _predictor_of(run: Run, predictor: Predictor | str | Path | None) -> Predictor | None:
-    """Return the predictor to publish, made from this run; that of the run folder where none is given."""
-    if predictor is None and not (run.folder / FITTED / PREDICTOR).is_file():
-        return None
-    if not isinstance(predictor, Predictor):
-        predictor = Predictor.load(predictor or run.folder / FITTED, device="cpu")
-    if predictor.fingerprint != run.fingerprint:
-        raise ValueError(
-            f"predictor must be made from the run {run.folder.name}, got one of the run "
-            f"{predictor.fingerprint[:12] or 'of another model'}: Predictor.from_run(run)"
-        )
-    return predictor
+def _rows(
+    run: Run, predictor: Predictor | None, tuned: dict[str, Any] | None, test_set: str, *, uncertain: bool
+) -> Iterator[Row]:
+    """Measure the stored predictions; of OOD scores, the one that the predictor uses, or would use.
 
-
-def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bool) -> list[Row]:
-    """Measure the stored predictions; of OOD scores, the one that the predictor uses, or would use."""
-    stored: dict[str, list[Predictions]] = {}
+    Of shifted sets the mean is yielded, and no accuracy that a temperature leaves as it is.
+    """
+    test_set = test_set or (tuned["photos"]["test"] if tuned is not None else "")
+    stored: dict[str, list[Predictions]] = {"test": [], "shifted": [], "ood": []}
     for path in sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors")):
         part = predictions.load(path)
         if not part.dataset.startswith("path:"):  # images between two others, which have no right answer
             stored.setdefault("test" if part.dataset == test_set else part.role, []).append(part)
     score, temperature, posthoc = deployed_score(run.config.objective), None, None
     if predictor is not None:
-        # At 1, as where no validation image was wrong, every row would come twice.
-        score, temperature = predictor.score, predictor.temperature if predictor.temperature != 1 else None
-        factor = predictor.architecture.factor if predictor.architecture is not None else 0.0
-        posthoc = MeanField(factor=factor).fit() if uncertain else None
+        score, temperature = predictor.score, predictor.temperature
+        posthoc = MeanField().fit() if uncertain else None
     rows: list[Row] = []
-    shift, ood = stored.get("shifted", []), stored.get("ood", [])
-    for test in stored.get("test", []):
+    shift, ood = stored["shifted"], stored["ood"]
+    for test in stored["test"]:
         rows += evaluate(test, shift=shift, ood=ood, temperature=temperature, posthoc=posthoc, bootstrap=Bootstrap())
         shift, ood = [], []  # they are measured beside the first test set alone
-    return list(_shown(rows, score, read_finetuned(run.folder)))
-
-
-def _shown(rows: list[Row], score: str, tuned: dict[str, Any] | None) -> Iterator[Row]:
-    """Yield the rows for the card: of shifted sets the mean, and no accuracy that a temperature leaves as it is."""
     sets = Counter(row.dataset for row in rows if row.metric == "accuracy" and row.posthoc == "none")
     for row in rows:
         unchanged = row.metric == "accuracy" and row.posthoc == "temperature"
         if row.metric in METRICS and row.corruption in ("", MEAN) and row.score in ("", score) and not unchanged:
             mean = f", mean of {sets[row.dataset] - 1} sets" if row.corruption == MEAN else ""
-            yield replace(row, dataset=public_name(row.dataset, tuned) + mean)
+            yield replace(row, dataset=public_name(row.dataset) + mean)
 
 
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
+    text = card(contents)  # first: what fails here leaves no half of a folder
     save_tensors(folder / MODEL, library_state_dict(contents.architecture.network, model), {"format": "pt"})
     weights = digest(folder / MODEL)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
@@ -192,32 +178,34 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
         public = {"validation": public_name(contents.predictor.validation), "weights": weights}
         write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
     write_json(folder / TRAINING, _training(contents))
-    write_text(folder / CARD, card(contents))
-    written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    written.remove(CARD)
+    written = sorted(path.name for path in folder.iterdir())
     write_text(folder / SUMS, "".join(f"{digest(folder / name)}  {name}\n" for name in written))
+    write_text(folder / CARD, text)
 
 
 def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any]:
     architecture, classes = contents.architecture, contents.record["classes"]
-    facts = {
-        "version": regmixup.__version__,
-        "fingerprint": contents.run.fingerprint,
-        "weights": weights,
-        "architecture": encode(architecture),
-    }
     config: dict[str, Any] = {"num_classes": len(classes), "num_features": feature_dim, "label_names": classes}
     if contents.timm:
         from regmixup.networks.timm_models import published_config
 
         transform = contents.run.transform()
-        crop = (transform.size, transform.resize) if transform is not None else (1, 1)
-        interpolation = transform.interpolation if transform is not None else "bicubic"
-        config = published_config(
-            architecture.network, input_shape=architecture.input_shape, num_classes=len(classes),
-            mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=crop,
-        ) | config  # fmt: skip
-    return {**config, "regmixup": facts}
+        config |= published_config(
+            architecture.network,
+            input_shape=architecture.input_shape,
+            num_classes=len(classes),
+            mean=architecture.mean,
+            std=architecture.std,
+            interpolation=transform.interpolation if transform is not None else "bicubic",
+            crop=(transform.size, transform.resize) if transform is not None else (1, 1),
+        )
+    config["regmixup"] = {
+        "version": regmixup.__version__,
+        "fingerprint": contents.run.fingerprint,
+        "weights": weights,
+        "architecture": encode(architecture),
+    }
+    return config
 
 
 def _training(contents: Contents) -> dict[str, Any]:

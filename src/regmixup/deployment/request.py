@@ -1,0 +1,59 @@
+"""The settings of a fine-tuning: fields for Python, flags for the command line. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from regmixup.config import check_count, check_number
+from regmixup.names import check_name
+from regmixup.recipes import BACKBONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How to fine-tune, calibrate and export."""
+
+    backbone: str = BACKBONE
+    """Network, such as any timm/...; see `regmixup list networks`."""
+    init: str = "timm"
+    """Its pretrained weights: timm for its own (from its cache, else downloaded), or a .safetensors, .pth or .pt file
+    with timm's, torchvision's or our names."""
+    method: str = "dnn"
+    """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
+    no worse than RegMixup on a few hundred images in our tests. --against compares them on yours."""
+    minutes: float = 10.0
+    """The time for everything. The measured pace decides the epochs; with fewer than 5 that fit, the linear probe is
+    the model."""
+    epochs: int | None = None
+    """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
+    image_size: int | None = None
+    """Side of the images; default: that of the backbone's weights."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: every class has the same weight in the loss, however many images it has."""
+    acceptance: float = 0.95
+    """Share of validation images that the threshold accepts; with --risk, at most."""
+    risk: float | None = None
+    """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
+    score: str = "entropy"
+    """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
+    dempster_shafer, energy or another score of logits."""
+    export: Path | None = None
+    """Also write the model as a .pt2 or .onnx file, which runs without this package."""
+    seed: int = 0
+    """Decides data order, augmentation, mixing and dropout."""
+    device: str | None = None
+    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    workers: int | None = None
+    """Processes that decode image files; default: one per core, at most 4."""
+
+    def check(self) -> None:
+        """Raise for values that no fine-tuning can have."""
+        check_number("minutes", self.minutes, above=0)
+        check_name("class_weights", self.class_weights, ("none", "balanced"))
+        for name, least in (("epochs", 0), ("image_size", 1), ("workers", 0)):
+            if (count := getattr(self, name)) is not None:
+                check_count(name, count, least=least)
+        if not self.init:
+            raise ValueError("init must be timm or the path of a file with weights, got '': a probe needs features")
