@@ -47,7 +47,6 @@ RECIPE: dict[str, Any] = {
     "weight_decay": 0.05,
     "decay_on": "weights",
     "clip_norm": 1.0,
-    "layer_decay": 0.9,
     "crop_area": 0.35,
     "orient": True,
 }
