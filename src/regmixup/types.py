@@ -127,7 +127,8 @@ class Predictions:
             expected = tuple(sizes.get(letter, size) for letter, size in zip(letters, tensor.shape, strict=False))
             if tensor.shape != expected or len(letters) != tensor.ndim:
                 shape = f"({', '.join(letters)})"
-                raise ValueError(f"{name} must be {shape} with {sizes} of the logits, got {_describe(tensor)}")
+                logits = tuple(self.logits.shape)
+                raise ValueError(f"{name} must be {shape} for logits (N, K) of {logits}, got {_describe(tensor)}")
 
     def __len__(self) -> int:
         return len(self.logits)

@@ -4,7 +4,6 @@ import shutil
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from regmixup.metrics import CLASSIFICATION, SELECTIVE
 from regmixup.metrics.scores import SCORES
@@ -16,7 +15,7 @@ from tests.cli.running import logits_file, run
 def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
     (tmp_path / "ood.csv").write_text("logit_a,logit_b,logit_c,logit_d\n" + "0,0,0,0\n" * 9)
     assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
-    assert "100.00 %" in capsys.readouterr().out
+    assert "100.00" in capsys.readouterr().out
     assert run("evaluate", "--predictions", tmp_path / "ood.csv") == 2
     assert "label for every sample" in capsys.readouterr().err
 
@@ -24,15 +23,15 @@ def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
 def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
     np.save(other, np.zeros((30, 4)))
-    assert run("evaluate", "--predictions", mine, "--ood", other, "--shift", logits_file(tmp_path / "dark.npz")) == 0
+    words = ("--predictions", mine, "--ood", other, "--shift", logits_file(tmp_path / "dark.npz"), "--rows")
+    assert run("evaluate", *words, "--resamples", 50) == 0
     text = capsys.readouterr().out
-    assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
-    assert "dark" in text
+    auroc = next(line for line in text.splitlines() if "AUROC, other" in line)
+    assert "100.00" in auroc  # constant logits have the largest entropy: every score detects all of them
     assert "not the population's error, which is smaller; debiased_ece" in text
-    assert (
-        sum(line.split()[:1] == ["dark"] and "debiased_ece" in line for line in text.splitlines()) == 2
-    )  # and their mean
-    assert run("evaluate", "--predictions", mine, "--resamples", "0") == 0
+    dark = [line for line in text.splitlines() if line.split()[:1] == ["dark"] and "debiased_ece" in line]
+    assert len(dark) == 2  # and their mean
+    assert run("evaluate", "--predictions", mine, "--resamples", "0", "--rows") == 0
     assert "population" not in capsys.readouterr().out
 
 
@@ -96,28 +95,13 @@ def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
 LONG = "a-name-[bold]that-is-" + "far-" * 20 + "too-long"
 
 
-def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
+def test_rows_have_whole_names(capsys, tmp_path):
     """One line per row; square brackets in a name are no markup."""
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
+    assert run("evaluate", "--rows", "--resamples", 0, "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if f"{LONG} " in line]
     expected = [[LONG, "none", metric] for metric in CLASSIFICATION]
     expected += [[LONG, score, metric] for score in SCORES for metric in SELECTIVE]
     assert [line[:3] for line in lines] == expected
-
-
-def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
-    monkeypatch.setattr(Console, "is_terminal", True)
-    assert run("evaluate", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0", "--rows") == 0
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 80
-    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
-        len(CLASSIFICATION) + len(SCORES) * len(SELECTIVE)
-    )
-    assert "…" not in text
-    monkeypatch.setattr("regmixup.cli.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
-    assert run("evaluate", "--rows", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
-    assert sum(LONG in line for line in capsys.readouterr().out.splitlines()) == len(CLASSIFICATION) + 3 * len(SCORES)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +109,8 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     [
         ({"logits": np.array([[np.nan, 0.0]] * 3), "labels": np.zeros(3, int)}, "finite"),
         ({"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 2])}, "labels must lie in [0, 2)"),
-        ({"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)}, "3 rows"),
-        ({"logits": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "empty"),
+        ({"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)}, "labels must be (N) for logits (N, K) of (3, 2), got"),
+        ({"logits": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "N >= 1"),
         ({"logit": np.zeros((3, 2)), "labels": np.zeros(3, int)}, "did you mean 'logits'"),
         ({"logits": np.zeros((3, 2))}, "label for every sample"),
     ],
@@ -136,16 +120,15 @@ def test_evaluate_refuses_bad_predictions_and_names_the_file(change, message, ca
     assert run("evaluate", "--predictions", tmp_path / "bad.npz", "--out", tmp_path / "rows.csv") == 2
     error = capsys.readouterr().err
     assert message in error
-    assert "bad.npz" in error
+    assert "bad" in error
     assert not (tmp_path / "rows.csv").exists()
 
 
-def test_a_terminal_shows_a_summary_and_says_where_the_rows_are(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(Console, "is_terminal", True)
+def test_the_summary_comes_first_and_says_where_the_rows_are(capsys, tmp_path):
     np.save(tmp_path / "far.npy", np.zeros((30, 4)))
-    words = (logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "far.npy", "--resamples", 50)
-    assert run("evaluate", *words) == 0
+    mine = logits_file(tmp_path / "mine.npz")
+    words = ("--ood", tmp_path / "far.npy", "--resamples", 50)
+    assert run("evaluate", mine, *words) == 0
     text = capsys.readouterr().out
     titles = [line.strip().split("  ")[0] for line in text.splitlines()]
     for title in ("accuracy", "ECE", "NLL", "AUROC, far"):
@@ -154,20 +137,8 @@ def test_a_terminal_shows_a_summary_and_says_where_the_rows_are(capsys, tmp_path
     assert "rows: --rows, or --out rows.csv" in text
     accuracy = next(line for line in text.splitlines() if line.strip().startswith("accuracy"))
     assert accuracy.split()[1:] == ["90.00", *accuracy.split()[2:3], "to", accuracy.split()[4]]
-    assert run("evaluate", *words, "--rows") == 0
-    whole = capsys.readouterr().out
-    assert "adaptive_ece" in whole
-    assert "AUROC, far" in whole
-
-
-def test_a_pipe_gets_the_rows_that_it_got_before(capsys, tmp_path):
-    mine = logits_file(tmp_path / "mine.npz")
-    assert run("evaluate", mine, "--resamples", 20) == 0
-    given = capsys.readouterr().out
-    assert given.splitlines()[0].split()[:6] == ["dataset", "shift", "posthoc", "or", "score", "metric"]
-    for spelt in (("--predictions", mine, "--resamples", 20), ("--resamples", 20, f"--predictions={mine}")):
-        assert run("evaluate", *spelt) == 0
-        assert capsys.readouterr().out == given
+    assert run("evaluate", *words, f"--predictions={mine}", "--rows") == 0
+    assert "adaptive_ece" in capsys.readouterr().out
 
 
 def test_two_models_are_compared_in_a_summary_a_page_and_rows(capsys, tmp_path):

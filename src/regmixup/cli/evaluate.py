@@ -17,16 +17,16 @@ from regmixup import methods, predictions, recipes
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.config import check_count
-from regmixup.evaluation.compare import PLAIN, Measured, measure_models, names_of
+from regmixup.evaluation.compare import Measured, measure_models, names_of
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.calibration import BINNED, BINNED_INTERVALS
+from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
 from regmixup.study.planned_run import usual_posthoc
-from regmixup.types import Predictions, Row
+from regmixup.types import Predictions
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class EvaluateVerb:
     as label, logit_cat, logit_dog; then a line per image). OOD files need no labels. Prints how a file was read where
     that was ambiguous.
 
-    A terminal shows a summary; --rows, --out and a pipe have every row. `--predictions mine.npz` says the same as
-    `mine.npz`.
+    Prints a summary; --rows and --out have every row. `--predictions mine.npz` says the same as `mine.npz`.
 
     Example: regmixup evaluate mine.npz --ood svhn.npz --val val.npz
 
@@ -84,13 +83,13 @@ class EvaluateVerb:
     root: Path | None = None
     """Folder with the datasets' official files, for the examples in the page."""
     rows: Switch = False
-    """Print every row, also in a terminal."""
+    """Print every row, too, as fractions."""
     out: Path | None = None
     """Also write all rows to this .csv file."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Evaluate, print a summary or every row, and write them to --html and --out."""
+    """Evaluate, print a summary and, if asked, every row, and write them to --html and --out."""
     named, others = split_flag("--predictions", args)  # the file may also be given without a flag
     verb = parse(EvaluateVerb, "evaluate", (*named, *others))
     check_count("resamples", verb.resamples, least=0)
@@ -112,14 +111,14 @@ def main(args: Sequence[str]) -> None:
     measured = measure_models(model, other, bootstrap=bootstrap)
     score = methods.get(verb.method).score if verb.method is not None else None
     console = Console()
-    whole = verb.rows or (other is None and not console.is_terminal)
-    if other is not None or console.is_terminal:
-        _show_summary(console, measured, score, whole=whole)
-    if whole:
-        for number, rows in enumerate(measured.rows):
-            if other is not None:
-                print(f"\n{printable(measured.models[number].name)}")
-            _show(console, rows, score)
+    _show_summary(console, measured, score)
+    if verb.rows:
+        for subject, rows in zip(measured.models, measured.rows, strict=True):
+            print(f"\n{printable(subject.name)}\n{printable(rows.table(), keep=chr(10))}")
+        if bootstrap is not None:
+            print(f"\n{BINNED_INTERVALS}")
+    else:
+        console.print(f"all {len(measured.rows[0]):,} rows: --rows, or --out rows.csv", highlight=False)
     if verb.out is not None:
         write_rows(verb.out, [row for rows in measured.rows for row in rows])
         print(f"rows  {verb.out}")
@@ -149,8 +148,8 @@ def _model(
     )
 
 
-def _show_summary(console: Console, measured: Measured, score: str | None, *, whole: bool) -> None:
-    """Print what to read first: a line per quantity, and how to get at all rows."""
+def _show_summary(console: Console, measured: Measured, score: str | None) -> None:
+    """Print what to read first: a line per quantity."""
     from regmixup.report.evaluation_page import interval, model_names, scores_said, shown, summarize
 
     lines, names = summarize(measured, score), model_names(measured)
@@ -177,8 +176,6 @@ def _show_summary(console: Console, measured: Measured, score: str | None, *, wh
     console.print(table)
     if two:
         console.print("▲ ▼: better or worse, where the paired interval of the difference does not hold 0")
-    if not whole:
-        console.print(f"all {len(measured.rows[0]):,} rows: --rows, or --out rows.csv", highlight=False)
 
 
 def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> None:
@@ -188,8 +185,8 @@ def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> No
     assert verb.html is not None
     model = measured.models[0]
     # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
-    known = [one for one in (model.test, *model.ood) if "data" in one.info]
-    looks, classes = find_images([one.dataset for one in known], verb.root) if known else ({}, ())
+    known = [predicted for predicted in (model.test, *model.ood) if "data" in predicted.info]
+    looks, classes = find_images([predicted.dataset for predicted in known], verb.root) if known else ({}, ())
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
     run = verb.predictions.absolute().parent.parent
     if (run / PROVENANCE).is_file():
@@ -220,54 +217,3 @@ def _labelled(path: Path, labels: Path | None, columns: Sequence[str]) -> Predic
     if int(found.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
     return found
-
-
-_HEADS = ("dataset", "shift", "posthoc or score", "metric", "value", "95 % interval")
-_MOST_ROWS = 1000  # beyond these, rich takes longer to draw the table than its values took to compute
-
-
-def _show(console: Console, rows: Sequence[Row], chosen_score: str | None) -> None:
-    """Print a table that fits the terminal; in a pipe or for many rows, a line per row with full names."""
-    lines = [_cells(row, chosen_score) for row in rows]
-    captions = [] if chosen_score is None else ["* the score of this method in tables"]
-    if any(row.metric in BINNED and row.low is not None for row in rows):
-        captions.append(BINNED_INTERVALS)
-    if console.is_terminal and len(lines) <= _MOST_ROWS:
-        console.print(_table(lines, "\n".join(captions)))
-        return
-    widths = [max(map(len, column)) for column in zip(_HEADS, *lines, strict=True)]
-    for line in (_HEADS, ["-" * width for width in widths], *lines):
-        words = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        words[4:] = [cell.rjust(width) for cell, width in zip(line[4:], widths[4:], strict=True)]
-        print("  ".join(words).rstrip())
-    for caption in captions:
-        print(caption)
-
-
-def _table(lines: list[list[str]], caption: str) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, caption=Text(caption) if caption else None, caption_justify="left"
-    )
-    for title in _HEADS[:2]:
-        table.add_column(title, overflow="fold")
-    for title in _HEADS[2:4]:
-        table.add_column(title, no_wrap=True)
-    for title in _HEADS[4:]:
-        table.add_column(title, justify="right", no_wrap=True)
-    for line in lines:
-        table.add_row(*map(Text, line))
-    return table
-
-
-def _cells(row: Row, chosen_score: str | None) -> list[str]:
-    score = f"{row.score} *" if row.score == chosen_score else row.score
-    severity = "" if row.severity is None else f" {row.severity}"
-    interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
-    unit = "" if row.metric in PLAIN else " %"
-    value = _number(row, row.value) + unit
-    places = printable(row.dataset), printable(row.corruption + severity)
-    return [*places, score or row.posthoc, row.metric, value, interval]
-
-
-def _number(row: Row, value: float) -> str:
-    return f"{value:.4f}" if row.metric in PLAIN else f"{100 * value:.2f}"

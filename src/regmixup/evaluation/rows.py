@@ -28,11 +28,15 @@ class Rows(list[Row]):
         self.resampled = resampled if resampled is not None else {}
 
     def __repr__(self) -> str:
-        lines = [_COLUMNS, *map(_cells, self[:_SHOWN])]
+        return self.table(most=_SHOWN)
+
+    def table(self, most: int | None = None) -> str:
+        """Return a line of text per row, values as fractions. most: rows to show; default, all."""
+        lines = [_COLUMNS, *map(_cells, self[:most])]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
         shown = ["  ".join(cells).rstrip() for cells in padded]
-        if len(self) > _SHOWN:
+        if most is not None and len(self) > most:
             shown.append(f"... {len(self):,} rows in all; .to_pandas() has every one")
         return "\n".join(shown)
 
