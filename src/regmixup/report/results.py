@@ -22,12 +22,12 @@ ONE_PRIOR_VARIANCE = (
     f"Not compared with {REFERENCE}: one prior variance, of one companion, serves several seeds, which are then not "
     "independent."
 )
-INTRODUCED: dict[str, Any] = {"plugins": []} | {
+INTRODUCED: dict[str, Any] = {"plugins": [], **Recipe.retired} | {
     f.name: [*default] if isinstance(default := f.metadata["introduced"], tuple) else default
     for f in dataclasses.fields(Recipe)
     if "introduced" in f.metadata
 }
-"""Fields of config.json that were added later, with the values that runs before them have."""
+"""Fields of config.json that not every run has, with the values of those that lack them."""
 
 
 @dataclass(frozen=True)
