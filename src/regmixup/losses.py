@@ -70,11 +70,7 @@ class CrossEntropy(Loss):
             object.__setattr__(self, "weight", tuple(numbers))
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        weight = None
-        if self.weight is not None:
-            if len(self.weight) != logits.shape[1]:
-                raise ValueError(f"weight must hold one number per class, {logits.shape[1]}, got {len(self.weight)}")
-            weight = _constant(self.weight, logits.dtype, logits.device)
+        weight = None if self.weight is None else _constant(self.weight, logits.dtype, logits.device)
         return F.cross_entropy(logits, targets, weight, reduction="none", label_smoothing=self.smoothing)
 
 

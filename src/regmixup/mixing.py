@@ -44,9 +44,8 @@ class Draw:
         def move(entry: Any) -> Any:
             if not isinstance(entry, Tensor):
                 return entry
-            if device.type == "mps" and entry.dtype == torch.float64:  # which MPS does not have
-                entry = entry.float()
-            return entry.to(device, non_blocking=True)
+            exact = device.type != "mps" or entry.dtype != torch.float64  # MPS has no float64
+            return (entry if exact else entry.float()).to(device, non_blocking=True)
 
         return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 

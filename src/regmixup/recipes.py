@@ -129,8 +129,8 @@ class Recipe:
     def __post_init__(self) -> None:
         check_choices(self)
         check_count("epochs", self.epochs, least=0 if self.init else 1)
-        for name in ("batch_size", "image_size"):
-            check_count(name, getattr(self, name))
+        check_count("batch_size", self.batch_size)
+        check_count("image_size", self.image_size)
         for name in ("crop_padding", "cooldown_epochs", "rand_augment"):
             check_count(name, getattr(self, name), least=0)
         check_count("magnitude", self.magnitude, least=0, most=30)

@@ -67,8 +67,9 @@ def _map_tones(pixels: Tensor, step: Step) -> Tensor:
     index = pixels.reshape(images, channels, -1).long()
     counts = _histogram(index)
     tone = torch.arange(_TONES, dtype=torch.int32, device=pixels.device).expand_as(counts)
-    table = step.where("autocontrast", _autocontrast(counts, tone, step.level.dtype), tone)
-    table = step.where("equalize", _equalize(counts, tone), table)
+    highest = torch.where(counts > 0, tone, 0).amax(2, keepdim=True)
+    table = step.where("autocontrast", _autocontrast(counts, tone, highest, step.level.dtype), tone)
+    table = step.where("equalize", _equalize(counts, tone, highest), table)
     dropped = (4 + step.whole(0.4)).int()
     table = step.where("posterize", tone >> dropped << dropped, table)
     threshold = (_TONES - step.whole(25.6)).int()
@@ -85,27 +86,22 @@ def _histogram(index: Tensor) -> Tensor:
     return counts.scatter_add(0, places, torch.ones_like(places, dtype=torch.int32)).reshape(images, channels, _TONES)
 
 
-def _autocontrast(counts: Tensor, tone: Tensor, dtype: torch.dtype) -> Tensor:
+def _autocontrast(counts: Tensor, tone: Tensor, highest: Tensor, dtype: torch.dtype) -> Tensor:
     low = torch.where(counts > 0, tone, _TONES - 1).amin(2, keepdim=True)
-    high = _highest(counts, tone)
-    span = (high - low).clamp(min=1).to(dtype)
+    span = (highest - low).clamp(min=1).to(dtype)
     # PIL's roundings: a true division (torch makes 255 / span a product with the reciprocal), then two products and a
     # difference. The absolute values change nothing but keep a GPU compiler from fusing a product with the difference.
     scale = torch.full_like(span, _TONES - 1) / span
     stretched = ((tone * scale).abs() - (low * scale).abs()).clamp(0, _TONES - 1).int()
-    return torch.where(high > low, stretched, tone)
+    return torch.where(highest > low, stretched, tone)
 
 
-def _equalize(counts: Tensor, tone: Tensor) -> Tensor:
+def _equalize(counts: Tensor, tone: Tensor, highest: Tensor) -> Tensor:
     below = counts.cumsum(2, dtype=torch.int32) - counts
     # All pixels but those of the brightest tone, shared out among 255 steps.
-    width = below.gather(2, _highest(counts, tone).long()) // (_TONES - 1)
+    width = below.gather(2, highest.long()) // (_TONES - 1)
     flat = (width // 2 + below) // width.clamp(min=1)
     return torch.where(width > 0, flat.clamp(max=_TONES - 1), tone)
-
-
-def _highest(counts: Tensor, tone: Tensor) -> Tensor:
-    return torch.where(counts > 0, tone, 0).amax(2, keepdim=True)
 
 
 # --------------------------------------------------------------------------------------------------- positions
