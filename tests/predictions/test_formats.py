@@ -77,7 +77,7 @@ class TestTables:
         text = "label,a_cat,a_dog,any\n1,0.5,-2,9\n0,3,4,9\n"
         assert table(tmp_path, text, columns="a_*").logits.tolist() == TWO
         assert table(tmp_path, text, columns=["a_dog", "a_cat"]).logits.tolist() == TWO
-        with pytest.raises(ValueError, match=r"columns must name some .*'a_cat', 'a_dog', 'any' for b_\*"):
+        with pytest.raises(ValueError, match=r"the columns of the classes must be .*'a_cat', 'a_dog', 'any'"):
             table(tmp_path, text, columns=["b_*"])
 
     @pytest.mark.parametrize("prefix", ["class_", "logit_", ""])
