@@ -102,15 +102,15 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     if not path.exists():
         return False
     try:
-        stored = files.read_header(path)
+        fields, info = files.read_header(path)
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
-    if features and "features" not in stored.fields:
+    if features and "features" not in fields:
         return False
-    if any(stored.info.get(key, "") != text for key, text in _record(run, name).items()):
+    if any(info.get(key, "") != text for key, text in _record(run, name).items()):
         return False
-    return not find(name).may_change or stored.info.get("data") == data.load(name, root=root).fingerprint
+    return not find(name).may_change or info.get("data") == data.load(name, root=root).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
