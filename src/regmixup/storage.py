@@ -109,8 +109,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
     Equal content gives equal bytes: safetensors' own writer puts metadata in a random order.
     """
-    metadata = {key: text for key, text in metadata.items() if key != _CHECKSUM}  # that of another file
-    metadata[_CHECKSUM] = _tensors_checksum(tensors, metadata)
+    metadata = {**metadata, _CHECKSUM: _tensors_checksum(tensors, metadata)}
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
     end = 0
     # Larger numbers first, so that all of them are aligned.
