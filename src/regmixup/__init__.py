@@ -52,11 +52,12 @@ if TYPE_CHECKING:
     from regmixup.training.reporting import FunctionLogger, TensorBoardLogger
     from regmixup.training.run import Run
     from regmixup.training.train import train
-    from regmixup.types import LossOutput, Predictions
+    from regmixup.types import Batch, LossOutput, Predictions, Row
 
 _HOMES = {
     "Alternate": "objectives.alternate",
     "AugMix": "objectives.augmix",
+    "Batch": "types",
     "BatchTransform": "objectives.batch_transform",
     "Bimodal": "objectives.bimodal",
     "CutMix": "objectives.cutmix",
@@ -76,6 +77,7 @@ _HOMES = {
     "RegCutMix": "objectives.regcutmix",
     "RegGaussianNoise": "objectives.reg_gaussian_noise",
     "RegMixup": "objectives.regmixup",
+    "Row": "types",
     "Run": "training.run",
     "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
@@ -87,9 +89,9 @@ _HOMES = {
 """Where the public names are that are no modules."""
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
-    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Run", "TensorBoardLogger",
+    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
     "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
     "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip

@@ -7,7 +7,6 @@ import regmixup as rm
 from regmixup import networks
 from regmixup.training import compilation
 from regmixup.training.compilation import CompiledForward, compile_options
-from regmixup.types import Batch
 
 OURS = {"graph_partition", "unsafe_marked_cacheable_functions", "realize_reads_threshold"}
 
@@ -36,6 +35,6 @@ def test_only_full_batches_are_compiled(monkeypatch):
             called.append("plain")
 
     forward = CompiledForward(Forward(), sizes={3})
-    for picked in (Batch(torch.zeros(3), torch.zeros(3)), Batch(torch.zeros(2), torch.zeros(2)), None):
+    for picked in (rm.Batch(torch.zeros(3), torch.zeros(3)), rm.Batch(torch.zeros(2), torch.zeros(2)), None):
         forward(picked, rm.Draw())
     assert called == ["compiled", "plain", "plain"]
