@@ -160,8 +160,8 @@ def _predict(
     for part in clean_parts(source, reader(run.transform(), shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
-            sizes = ("x".join(map(str, size)) for size in (part.images.shape[1:], shape))
-            raise ValueError("{} has images of {}, the run was trained on images of {}".format(name, *sizes))
+            size, wanted = ("x".join(map(str, sizes)) for sizes in (part.images.shape[1:], shape))
+            raise ValueError(f"{name} has images of {size}, the run was trained on images of {wanted}")
         images = images.to(device)  # at once: a copy per batch would wait for the device each time
         batches = zip(images.split(batch_size), known[part.labels].split(batch_size), strict=True)
         predicted = predict_batches(
