@@ -3,12 +3,10 @@
 import csv
 import gzip
 import os
-import resource
 import signal
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import fields
 
 import pytest
@@ -44,17 +42,6 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@contextmanager
-def full_disk(size=1000):
-    """Writing beyond `size` bytes of a file fails as on a full disk, in whatever language the writer is written."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.usefixtures("real_flushes")
 class TestReplacing:
     def test_the_new_file_appears_only_when_it_is_complete(self, tmp_path):
@@ -67,13 +54,15 @@ class TestReplacing:
         assert path.read_text() == "new"
         assert names(tmp_path) == ["a.txt"]
 
-    def test_an_exception_leaves_the_old_file_and_nothing_else(self, tmp_path):
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+    def test_an_exception_leaves_the_old_file_and_nothing_else(self, tmp_path, error):
         path = tmp_path / "a.txt"
         path.write_text("old")
         writing = replacing(path)
         writing.__enter__().write_text("half")
-        with pytest.raises(KeyboardInterrupt):
-            writing.gen.throw(KeyboardInterrupt)
+        message = f"^cannot write {path}: No space left on device$" if isinstance(error, OSError) else "^$"
+        with pytest.raises(type(error), match=message):
+            writing.gen.throw(error)
         assert path.read_text() == "old"
         assert names(tmp_path) == ["a.txt"]
 
@@ -86,14 +75,6 @@ class TestReplacing:
             write_text(path, "new")
         assert names(tmp_path) == ["out.txt", "target.txt"]
         assert target.read_text() == "old"
-
-    def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_old_one(self, tmp_path):
-        path = tmp_path / "a.txt"
-        path.write_text("old")
-        with full_disk(), pytest.raises(OSError, match=f"^cannot write {path}: File too large$"):
-            write_text(path, "x" * 2000)
-        assert path.read_text() == "old"
-        assert names(tmp_path) == ["a.txt"]
 
     def test_text_is_utf8_with_newlines_as_given(self, tmp_path):
         write_text(tmp_path / "a.txt", "é\r\nλ\n")
@@ -160,8 +141,6 @@ class TestTensors:
 def test_another_programs_checksum_is_not_taken_for_ours(tmp_path):
     save_file({"a": torch.zeros(3)}, tmp_path / "theirs", metadata={"checksum": "f" * 64})
     assert load_tensors(tmp_path / "theirs")[0]["a"].tolist() == [0, 0, 0]
-    save_tensors(tmp_path / "ours", {"a": torch.zeros(3)}, {"checksum": "f" * 64})
-    assert load_tensors(tmp_path / "ours")[1] == {}
 
 
 def test_the_digest_is_that_of_sha256sum(tmp_path):
@@ -255,26 +234,20 @@ class TestRows:
         assert header.split(",") == [f.name for f in fields(Row)]
         assert line == ",,dnn,,,0,,,,none,,ece,0.1,,,3"
 
-    def test_other_columns_are_refused(self, tmp_path):
-        path = tmp_path / "rows.csv"
-        path.write_text("run,study\n1,2\n")
-        with pytest.raises(ValueError, match=f"{path}.* expected the columns study, run, method"):
-            read_rows(path)
-
     @pytest.mark.parametrize(
-        "damage",
+        ("damage", "message"),
         [
-            lambda line: line.replace("0.25", "a quarter"),
-            lambda line: line[: len(line) // 2],  # a file cut off in the middle of its last line
+            (lambda text: text.replace("0.25", "a quarter"), "line 3: could not convert"),
+            (lambda text: text[:-25], "line 3: "),  # a file cut off in the middle of its last line
+            (lambda text: text.replace("study", "run"), "line 1: expected the columns study, run, method"),
         ],
-        ids=["no number", "cut off"],
+        ids=["no number", "cut off", "other columns"],
     )
-    def test_a_damaged_line_is_refused_with_file_and_line(self, tmp_path, damage):
+    def test_a_damaged_line_is_refused_with_file_and_line(self, tmp_path, damage, message):
         path = tmp_path / "rows.csv"
         write_rows(path, [Row(), Row(study="s", metric="ece", value=0.25, n=12345)])
-        lines = path.read_text().splitlines()
-        path.write_text("\n".join([*lines[:2], damage(lines[2])]))
-        with pytest.raises(ValueError, match=f"{path}, line 3: "):
+        path.write_text(damage(path.read_text()))
+        with pytest.raises(ValueError, match=f"{path}, {message}"):
             read_rows(path)
 
     def test_a_dropped_line_is_noticed_where_the_digest_is_known(self, tmp_path):

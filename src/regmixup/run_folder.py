@@ -155,7 +155,7 @@ def check_archive(folder: Path) -> None:
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:
     """Read what `regmixup finetune` has recorded of the model that it chose; None for every other run."""
-    return storage.read_table(folder / FINETUNED) if (folder / FINETUNED).is_file() else None
+    return _read_or_empty(folder / FINETUNED) or None
 
 
 def predictions_folder(folder: Path, batch_norm: str = "trained") -> Path:

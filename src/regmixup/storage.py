@@ -109,8 +109,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
     Equal content gives equal bytes: safetensors' own writer puts metadata in a random order.
     """
-    metadata = {key: text for key, text in metadata.items() if key != _CHECKSUM}  # that of another file
-    metadata[_CHECKSUM] = _tensors_checksum(tensors, metadata)
+    metadata = {**metadata, _CHECKSUM: _tensors_checksum(tensors, metadata)}
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
     end = 0
     # Larger numbers first, so that all of them are aligned.
@@ -262,8 +261,7 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
 def owning(folder: Path) -> Iterator[None]:
     """Lock a folder for this process; another process that tries gets an error. A kill releases the lock.
 
-    A thread may own a folder twice. Entering deletes temporary files that a killed owner left behind, here and one
-    folder down.
+    A thread may own a folder twice. Entering deletes temporary files that a killed owner left behind.
     """
     import filelock
 
@@ -292,11 +290,9 @@ def owning(folder: Path) -> Iterator[None]:
 
 def _remove_leftovers(folder: Path) -> None:
     """Delete our unfinished files from a folder and its subfolders, and nothing else; links are not followed."""
-    inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-    for place in (folder, *inside):
-        for path in place.glob(f"{_PARTIAL}[0-9]*-*"):
-            if path.is_file():
-                path.unlink(missing_ok=True)
+    for path in folder.rglob(f"{_PARTIAL}[0-9]*-*"):
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def is_held(folder: Path) -> bool:

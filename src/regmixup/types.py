@@ -42,13 +42,14 @@ def role_in_name(dataset: str) -> Role:
     split = inside.partition("/")[0]
     if dataset.startswith("path:"):  # interpolations between a set's images
         return "shifted"
-    if split in ("test", "val-test"):
+    if split == "val-test":
         return "test"
-    if split in ("val", "validation") or split.startswith("val-"):
-        return "validation"
-    if split in ("train", "extra") or split.startswith("train-"):
-        return "train"
-    return "shifted" if family.endswith("-c") else ""
+    return _SPLITS.get(split.partition("-")[0], "shifted" if family.endswith("-c") else "")
+
+
+_SPLITS: dict[str, Role] = {
+    "train": "train", "extra": "train", "val": "validation", "validation": "validation", "test": "test",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -57,23 +57,11 @@ class TestRoundTrip:
         save(Predictions(LOGITS, LABELS, dataset=dataset, role=role), tmp_path / "p.safetensors")
         loaded = load(tmp_path / "p.safetensors")
         assert (loaded.dataset, loaded.role, loaded.info) == (dataset, role, {})
-
-    def test_absent_fields_stay_absent(self, tmp_path):
-        save(Predictions(LOGITS, LABELS), tmp_path / "p.safetensors")
-        loaded = load(tmp_path / "p.safetensors")
         assert [name for name in TENSORS if getattr(loaded, name) is not None] == ["logits", "labels"]
-        assert (loaded.dataset, loaded.info) == ("", {})
 
     def test_an_ensemble_of_one_whose_member_is_the_logits_is_saved(self, tmp_path):
         save(Predictions(LOGITS, LABELS, member_logits=LOGITS[None]), tmp_path / "p.safetensors")
         assert same(load(tmp_path / "p.safetensors").member_logits, LOGITS[None])
-
-    def test_folders_are_made_and_an_old_file_is_replaced(self, tmp_path):
-        path = tmp_path / "deep" / "er" / "p.safetensors"
-        save(Predictions(LOGITS, LABELS), path)
-        save(Predictions(LOGITS + 1, LABELS), path)
-        assert same(load(path).logits, LOGITS + 1)
-        assert [p.name for p in path.parent.iterdir()] == ["p.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -113,14 +101,11 @@ class TestRefusals:
             load(path)
         assert str(path) in str(error.value)
 
-    @pytest.mark.parametrize("cut", ["nothing", "4 bytes", "the header", "all but one byte"])
-    def test_a_truncated_file(self, tmp_path, cut):
+    @pytest.mark.parametrize("length", [0, 4, 1000, -1])
+    def test_a_truncated_file(self, tmp_path, length):
         path = tmp_path / "p.safetensors"
         save(full(), path)
-        data = path.read_bytes()
-        header = 8 + int.from_bytes(data[:8], "little")
-        lengths = {"nothing": 0, "4 bytes": 4, "the header": header}
-        path.write_bytes(data[: lengths.get(cut, len(data) - 1)])
+        path.write_bytes(path.read_bytes()[:length])
         self.refused(path, "cannot read predictions from")
 
     @pytest.mark.filterwarnings("ignore")

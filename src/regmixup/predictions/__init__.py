@@ -6,6 +6,6 @@ predict.py  run a trained run on datasets, and store what it says in the run's f
 """
 
 from regmixup.predictions.forward import predict_batches
-from regmixup.predictions.store import file_name, from_probs, join, load, read_header, save
+from regmixup.predictions.store import file_name, from_probs, join, load, save
 
-__all__ = ["file_name", "from_probs", "join", "load", "predict_batches", "read_header", "save"]
+__all__ = ["file_name", "from_probs", "join", "load", "predict_batches", "save"]

@@ -9,11 +9,11 @@ import csv
 import hashlib
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -135,108 +135,107 @@ _COMPANIONS = (
     "correct", "confidence", "score", "max_prob", "entropy", "uncertainty", "loss",
 )  # fmt: skip
 """Columns of a table without prefixes that are never classes, unless labels are called so."""
-_PREFIX = re.compile(r"(logit|prob|class)s?_(.+)", re.IGNORECASE)
+_PREFIX = re.compile(r"(?:(logit|prob|class)s?_)?(.+)", re.IGNORECASE)
+
+
+class _Column(NamedTuple):
+    """A column of a table: its place and name, the prefix of the name, if it has one that we know, and the rest."""
+
+    place: int
+    name: str
+    prefix: str
+    class_name: str
+
+
+def _column(place: int, name: str) -> _Column:
+    """
+    >>> _column(2, "Logits_cat"), _column(3, "horse")  # doctest: +NORMALIZE_WHITESPACE
+    (_Column(place=2, name='Logits_cat', prefix='logit', class_name='cat'),
+     _Column(place=3, name='horse', prefix='', class_name='horse'))
+    """
+    prefix, class_name = _PREFIX.fullmatch(name).groups() if name else ("", "")  # type: ignore[union-attr]
+    return _Column(place, name, (prefix or "").lower(), class_name)
 
 
 def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
     """Read a line of names, then a line per sample, in two passes: the second reads the numbers of the classes."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        separator = max(",;\t", key=first.count)
+        separator = max(",;\t", key=file.readline().count)
+        file.seek(0)
         lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        names = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
-        texts = _text_columns(lines, names)
-    label_names = [name for name in texts if name.lower() in _LABELS]
-    if len(label_names) > 1:
-        raise ValueError(f"the first line must name one column of labels, got {', '.join(label_names)}")
-    arrays: dict[str, Any] = {}
-    if label_names:
-        arrays["labels"] = texts.pop(label_names[0])
-    candidates = {i: name for i, name in enumerate(names) if name not in label_names}
-    chosen = _in_order(_class_columns(candidates, set(arrays.get("labels", ())), patterns), names)
-    with path.open(encoding="utf-8-sig") as file:
+        columns = [_column(place, name.strip()) for place, name in enumerate(next(lines, []))]
+        texts = _read_texts(lines, columns)
+        label_names = [name for name in texts if name.lower() in _LABELS]
+        if len(label_names) > 1:
+            raise ValueError(f"the first line must name one column of labels, got {', '.join(label_names)}")
+        arrays: dict[str, Any] = {}
+        if label_names:
+            arrays["labels"] = texts.pop(label_names[0])
+        others = [column for column in columns if column.name not in label_names]
+        chosen = _class_columns(others, set(arrays.get("labels", ())), patterns)
+        file.seek(0)
+        places = [column.place for column in chosen]
         numbers = np.loadtxt(
-            file, delimiter=separator, skiprows=1, usecols=chosen, ndmin=2, quotechar='"', comments=None
+            file, delimiter=separator, skiprows=1, usecols=places, ndmin=2, quotechar='"', comments=None
         )
-    for name, kinds in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
-        of_field = [place for place, i in enumerate(chosen) if _parts(names[i])[0] in kinds]
-        classes = [_parts(names[chosen[place]])[1] for place in of_field]
+    for name, prefixes in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
+        of_field = [i for i, column in enumerate(chosen) if column.prefix in prefixes]
+        classes = [chosen[i].class_name for i in of_field]
         if of_field and arrays.setdefault("classes", classes) != classes:
             contract = "columns of logits and of probs must name the same classes in the same order"
-            raise ValueError(f"{contract}, {_got(names)}")
+            raise ValueError(f"{contract}, {_got(columns)}")
         if of_field:
             arrays[name] = numbers[:, of_field]
-    left_out = [repr(name) for i, name in candidates.items() if i not in chosen]
+    left_out = [repr(column.name) for column in others if column not in chosen]
     ids = " ".join(f"{name.lower()}:{digest_of_ids(column)}" for name, column in texts.items())
     notes = [f"left out: {', '.join(left_out)}"] if left_out else []
     return Contents(arrays, {"ids": ids} if ids else {}, notes)
 
 
-def _text_columns(lines: Any, names: list[str]) -> dict[str, np.ndarray]:
+def _read_texts(lines: Any, columns: Sequence[_Column]) -> dict[str, np.ndarray]:
     """Return the columns of labels and identifiers by name. lines: a `csv.reader` of those below the names."""
-    places = [i for i, name in enumerate(names) if name.lower() in (*_LABELS, *_IDENTIFIERS)]
+    textual = [column for column in columns if column.name.lower() in (*_LABELS, *_IDENTIFIERS)]
     texts = []
     for cells in filter(None, lines):
-        if len(cells) != len(names):
-            contract = f"line {lines.line_num + 1} must have {len(names)} columns"
+        if len(cells) != len(columns):
+            contract = f"line {lines.line_num} must have {len(columns)} columns"
             raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-        texts.append([cells[i].strip() for i in places])
+        texts.append([cells[column.place].strip() for column in textual])
     if not texts:
         raise ValueError("it is empty: there is no line of numbers")
-    return {names[i]: column for i, column in zip(places, np.array(texts).T, strict=True)}
+    return {column.name: cells for column, cells in zip(textual, np.array(texts).T, strict=True)}
 
 
-def _parts(name: str) -> tuple[str, str]:
-    """Return the prefix of a column's name, if it has one that we know, and the name of its class.
+def _class_columns(columns: Sequence[_Column], labels: set[str], patterns: Sequence[str]) -> list[_Column]:
+    """Return the columns of the classes, in the order of numbers where all classes are called by numbers.
 
-    >>> _parts("Logits_cat"), _parts("prob_dog"), _parts("horse")
-    (('logit', 'cat'), ('prob', 'dog'), ('', 'horse'))
+    They are those that match a pattern, or else have a prefix, or else are called 0 to K - 1, or else are all columns
+    but companions: these must be called as the labels that occur are, or these labels be the numbers 0 to K - 1.
     """
-    parts = _PREFIX.fullmatch(name)
-    return (parts[1].lower(), parts[2]) if parts else ("", name)
-
-
-def _class_columns(names: dict[int, str], labels: set[str], patterns: Sequence[str]) -> list[int]:
-    """Return the columns of the classes: those that match a pattern, or else have a prefix, or else labels tell them.
-
-    Without a prefix they are the columns called 0 to K - 1, or all columns but companions: these must be called as
-    the labels that occur are, or these labels be the numbers 0 to K - 1.
-
-    >>> _class_columns({1: "y_pred", 2: "logit_cat", 3: "logit_dog"}, {"cat"}, [])
-    [2, 3]
-    """
+    of_models = [column for column in columns if column.prefix in ("logit", "prob")]
+    of_classes = [column for column in columns if column.prefix == "class"]  # beside logits class_id is no class
+    numbered = [column for column in columns if column.name.isdecimal()]
+    bare = [column for column in columns if column.name in labels or column.name.lower() not in _COMPANIONS]
     if patterns:
-        matching = [i for i, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        if not matching:
-            raise ValueError(f"columns must name some of the table's, {_got(names.values())} for {', '.join(patterns)}")
-        return matching
-    for prefixes in (("logit", "prob"), ("class",)):  # beside logits class_id is no class
-        if prefixed := [i for i, name in names.items() if _parts(name)[0] in prefixes]:
-            return prefixed
-    numbers = [i for i, name in names.items() if name.isdecimal()]
-    if numbers and sorted(int(names[i]) for i in numbers) == list(range(len(numbers))):
-        return numbers
-    bare = [i for i, name in names.items() if name in labels or name.lower() not in _COMPANIONS]
-    if len(bare) > 1 and labels in ({names[i] for i in bare}, {str(place) for place in range(len(bare))}):
-        return bare
-    raise ValueError(
-        "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
-        f"K - 1; or name them, such as --columns 'logit_*', {_got(names.values())}"
-    )
+        chosen = [column for column in columns if any(fnmatchcase(column.name, pattern) for pattern in patterns)]
+    elif of_models or of_classes:
+        chosen = of_models or of_classes
+    elif sorted(int(column.name) for column in numbered) == list(range(len(numbered))) != []:
+        chosen = numbered
+    elif len(bare) > 1 and labels in ({column.name for column in bare}, {str(place) for place in range(len(bare))}):
+        chosen = bare
+    else:
+        chosen = []
+    if not chosen:
+        raise ValueError(
+            "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
+            f"K - 1; or name them, such as --columns 'logit_*', {_got(columns)}"
+        )
+    if all(column.class_name.isdecimal() for column in chosen):
+        chosen.sort(key=lambda column: int(column.class_name))
+    return chosen
 
 
-def _in_order(columns: list[int], names: list[str]) -> list[int]:
-    """Return columns in the order of their classes: that of numbers where all are called by numbers.
-
-    >>> _in_order([0, 1, 2], ["class_9", "class_10", "class_8"]), _in_order([0, 1], ["dog", "cat"])
-    ([2, 0, 1], [0, 1])
-    """
-    classes = {i: _parts(names[i])[1] for i in columns}
-    if all(name.isdecimal() for name in classes.values()):
-        return sorted(columns, key=lambda i: int(classes[i]))
-    return columns
-
-
-def _got(names: Iterable[str]) -> str:
-    listed = ", ".join(repr(name) for name in names if name)
+def _got(columns: Sequence[_Column]) -> str:
+    listed = ", ".join(repr(column.name) for column in columns if column.name)
     return f"got the columns {listed[:300]}"

@@ -102,15 +102,15 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     if not path.exists():
         return False
     try:
-        stored = files.read_header(path)
+        fields, info = files.read_header(path)
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
-    if features and "features" not in stored.fields:
+    if features and "features" not in fields:
         return False
-    if any(stored.info.get(key, "") != text for key, text in _record(run, name).items()):
+    if any(info.get(key, "") != text for key, text in _record(run, name).items()):
         return False
-    return not find(name).may_change or stored.info.get("data") == data.load(name, root=root).fingerprint
+    return not find(name).may_change or info.get("data") == data.load(name, root=root).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
@@ -160,8 +160,8 @@ def _predict(
     for part in clean_parts(source, reader(run.transform(), shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
-            sizes = ("x".join(map(str, size)) for size in (part.images.shape[1:], shape))
-            raise ValueError("{} has images of {}, the run was trained on images of {}".format(name, *sizes))
+            size, wanted = ("x".join(map(str, sizes)) for sizes in (part.images.shape[1:], shape))
+            raise ValueError(f"{name} has images of {size}, the run was trained on images of {wanted}")
         images = images.to(device)  # at once: a copy per batch would wait for the device each time
         batches = zip(images.split(batch_size), known[part.labels].split(batch_size), strict=True)
         predicted = predict_batches(

@@ -6,8 +6,8 @@ Files are safetensors (memory-mapped, nothing is executed on loading). `formats`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -74,19 +74,11 @@ def save(predictions: Predictions, path: str | Path) -> None:
     save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **role, **predictions.info})
 
 
-@dataclass(frozen=True)
-class Header:
-    """The names of the tensors in a stored safetensors file, and its metadata."""
-
-    fields: frozenset[str]
-    info: Mapping[str, str]
-
-
-def read_header(path: str | Path) -> Header:
+def read_header(path: Path) -> tuple[list[str], dict[str, str]]:
     """Read which fields a file of `save` holds, and its metadata."""
     try:
         with safe_open(path, framework="pt") as file:
-            return Header(frozenset(file.keys()), dict(file.metadata() or {}))
+            return file.keys(), dict(file.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
@@ -120,9 +112,7 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
         raise ValueError(f"{path}: {error}") from error
 
 
-def from_probs(
-    probs: Tensor, labels: Tensor, *, dataset: str = "", info: Mapping[str, str] | None = None
-) -> Predictions:
+def from_probs(probs: Tensor, labels: Tensor, *, dataset: str = "") -> Predictions:
     """Return predictions of a model of which only probabilities (N, K) are known: their logarithm replaces the logits.
 
     Probabilities are raised to 1e-12 first, so that no logarithm is infinite, and rows are taken relative to their sum.
@@ -135,7 +125,7 @@ def from_probs(
     probs = as_tensor("probs", probs)
     exact = torch.promote_types(probs.dtype, torch.float32)
     logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
-    predictions = Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
+    predictions = Predictions(logits, labels, dataset=dataset, info={"logits": LOG_OF_PROBS})
     _check_probs(probs)
     return predictions
 
