@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import check_choices, check_number
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.base import validation_ece
 from regmixup.posthoc.temperature_grid import TemperatureSearch
@@ -50,7 +50,6 @@ class TemperatureScaling:
         check_number("low", self.low, above=0)
         check_number("high", self.high, least=self.low)
         check_number("step", self.step, above=0)
-        check_count("num_bins", self.num_bins)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
@@ -98,7 +97,6 @@ class TemperatureScaling:
         return FittedTemperature(round(float(grid[best]), 9), objective)
 
     def _objective(self, probs: Tensor, labels: Tensor) -> float:
-        probs, labels = check_logits(probs, labels, name="probs")
         if self.criterion == "nll":
             return float(-probs.double().gather(1, labels[:, None]).log().mean())
         return validation_ece(probs, labels, self.num_bins)
