@@ -27,5 +27,5 @@ def linear_head(count=60, dim=4, classes=3, *, seed=0, bias=True, spread=1.0, he
 
 def covariance_of(fitted, features):
     """Sigma(x) = Q_G diag(d(x)) Q_G^T of a fitted Laplace map, (N, K, K)."""
-    basis = fitted.posterior.class_basis
+    basis = fitted.class_basis
     return (basis * fitted.spectrum(features)[:, None]) @ basis.T

@@ -104,15 +104,15 @@ class TemperatureSearch:
         return ece_from_gaps(gap.diff(dim=0).T, samples), close.cumsum(0)[:-1]
 
     def _exact(self, temperatures: Tensor) -> Tensor:
-        """Return the criterion as written, (T,)."""
-        parts = temperatures.split(max(1, _CHUNK // len(self.labels)))
-        return torch.cat([self._criterion(_log_norm(self.logits, part), part) for part in parts])
-
-    def _criterion(self, log_norm: Tensor, temperatures: Tensor) -> Tensor:
-        """Return the criterion from log Z (T, N), which is minus the logarithm of the confidence."""
-        if self.criterion == "nll":
-            return (log_norm - self._label_logit / temperatures[:, None]).mean(dim=1)
-        return ece_of_confidence((-log_norm).exp(), self._correct, self.num_bins)
+        """Return the criterion as written, (T,), from log Z, which is minus the logarithm of the confidence."""
+        objectives = []
+        for part in temperatures.split(max(1, _CHUNK // len(self.labels))):
+            log_norm = _log_norm(self.logits, part)
+            if self.criterion == "nll":
+                objectives.append((log_norm - self._label_logit / part[:, None]).mean(dim=1))
+            else:
+                objectives.append(ece_of_confidence((-log_norm).exp(), self._correct, self.num_bins))
+        return torch.cat(objectives)
 
     @cached_property
     def _correct(self) -> Tensor:
@@ -133,13 +133,9 @@ def _shifted(logits: Tensor) -> Tensor:
 
 def _log_norm(logits: Tensor, temperatures: Tensor) -> Tensor:
     """Return log Z of every sample, (T, N), as written; in chunks, so that memory stays small."""
-
-    def log_norm_of(part: Tensor) -> Tensor:
-        shifted = _shifted(part)
-        groups = temperatures.split(max(1, _CHUNK // part.numel()))
-        return torch.cat([(shifted / group[:, None, None]).exp_().sum(dim=2).log() for group in groups])
-
-    return torch.cat([log_norm_of(part) for part in logits.split(max(1, _CHUNK // logits.shape[1]))], dim=1)
+    parts = logits.split(max(1, _CHUNK // (logits.shape[1] * len(temperatures))))
+    by_temperature = temperatures[:, None, None]
+    return torch.cat([(_shifted(part) / by_temperature).exp_().sum(dim=2).log() for part in parts], dim=1)
 
 
 def _nodes(high: float, logits: Tensor) -> Tensor:
