@@ -127,6 +127,7 @@ def build(
     from regmixup.networks.contract import Classifier, LinearHead
 
     sides = None if image_size is None else height_and_width(image_size)
+    backbone: nn.Module
     last: nn.Module | None = None
     if name not in NETWORKS:
         from regmixup.networks.timm_models import default_image_size, timm_backbone
