@@ -1,7 +1,7 @@
 """Temperature scaling: divide logits by one number T, chosen on validation data (Guo et al., 2017).
 
 T is chosen in `TemperatureScaling.fit`: the best of the paper's 9,901 temperatures by the ECE (or the NLL) of the
-validation set. `temperature_grid` finds it without trying them all.
+validation set. `temperature_grid` finds it without trying them all; the NLL has one valley, as it is convex in 1 / T.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from regmixup.config import check_choices, check_number
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.base import validation_ece
-from regmixup.posthoc.temperature_grid import TemperatureSearch
+from regmixup.posthoc.temperature_grid import smallest_ece
 from regmixup.types import as_tensor
 
 
@@ -54,9 +54,10 @@ class TemperatureScaling:
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = check_logits(logits, labels)
+        if self.criterion == "nll":
+            return self.fit_predictive(lambda temperature: (logits.double() / temperature).softmax(dim=1), labels)
         grid = self._grid().to(logits.device)
-        best, objective = TemperatureSearch(logits, labels, grid, self.criterion, self.num_bins).smallest()
-        return self._fitted(grid, best, objective)
+        return self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
 
     def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
         """Fit where probabilities are not the softmax of logits / T and must be computed anew for each temperature.
