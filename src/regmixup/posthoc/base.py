@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
-from regmixup.metrics.calibration import ece_of_confidence
 from regmixup.types import Predictions
 
 _REPORTED = ("test", "shifted", "ood")
@@ -93,16 +92,6 @@ def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
     if tensor is None:
         raise ValueError(f"{purpose} needs {field}, which the predictions for {predictions.dataset!r} do not hold")
     return tensor
-
-
-def validation_ece(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:
-    """Return the ECE of probabilities (N, K) and labels (N,) by which temperatures and priors are chosen.
-
-    >>> round(validation_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
-    0.3
-    """
-    confidence, predicted = probs.double().max(dim=1)
-    return float(ece_of_confidence(confidence[None], (predicted == labels).double(), num_bins))
 
 
 def check_held_out(

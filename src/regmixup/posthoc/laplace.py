@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required, validation_ece
+from regmixup.metrics.calibration import ece
+from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required
 from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
 from regmixup.types import Predictions
 
@@ -133,7 +134,7 @@ class LastLayerLaplace(Posthoc):
     def _tuned(self, fitted: FittedLaplace, validation: Predictions) -> FittedLaplace:
         """Return the member of the grid with the smallest validation ECE, the first of equals."""
         maps = (replace(fitted, prior_variance=prior_variance) for prior_variance in self.grid)
-        errors = [validation_ece(probabilities(tried(validation)), validation.labels) for tried in maps]
+        errors = [float(ece(probabilities(tried(validation)), validation.labels)) for tried in maps]
         best = errors.index(min(errors))
         if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
             warnings.warn(

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
+from regmixup.metrics.calibration import ece, nll
 from regmixup.metrics.outcomes import check_labels
-from regmixup.posthoc.base import validation_ece
 from regmixup.posthoc.temperature_grid import smallest_ece
 from regmixup.types import as_tensor
 
@@ -98,9 +98,8 @@ class TemperatureScaling:
         return FittedTemperature(round(float(grid[best]), 9), objective)
 
     def _objective(self, probs: Tensor, labels: Tensor) -> float:
-        if self.criterion == "nll":
-            return float(-probs.double().gather(1, labels[:, None]).log().mean())
-        return validation_ece(probs, labels, self.num_bins)
+        probs = probs.double()
+        return float(nll(probs, labels) if self.criterion == "nll" else ece(probs, labels, num_bins=self.num_bins))
 
 
 def check_logits(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
