@@ -9,7 +9,6 @@ Nothing is fitted on what is later reported: `check_held_out` rejects test and s
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -31,8 +30,8 @@ class FittedPosthoc(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posthoc(ABC):
-    """Base of all posthoc methods. A subclass declares its fields, what it needs, and implements `fit`."""
+class Posthoc:
+    """Base of all posthoc methods. A subclass declares its fields and what it needs, and has `fit`, or is the map."""
 
     head: ClassVar[str]
     """The head, by name, whose predictions hold what the map reads; those of an ensemble do not."""
@@ -50,9 +49,10 @@ class Posthoc(ABC):
         """True if `fit` needs the predictions for the validation set."""
         return False
 
-    @abstractmethod
     def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
-        """Return the map, fitted on the predictions it needs; others are ignored."""
+        """Return the map, fitted on the predictions it needs; itself, where there is nothing to fit."""
+        assert callable(self)
+        return self
 
 
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
