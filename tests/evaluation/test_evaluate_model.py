@@ -148,7 +148,7 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
         (model(), {"test": loader(0), "ood": {"far": [{"image": 1}]}}, r"batches of far must be images or \(images, l"),
         (nn.Sequential(model(), nn.Softmax(dim=1)), {"test": loader(0)}, "the logits of test look like probabilities"),
-        (TwoAnswers(), {"test": loader(0)}, "the model must return logits .N, K., N = .* got tuple: .*nn.Module"),
+        (TwoAnswers(), {"test": loader(0)}, "must return logits .N, K., N = .* got .7, 3, 2, 2.: .*nn.Module"),
         (
             predict_batches(model(), [images(0)]),
             {"test": loader(0)},

@@ -20,15 +20,6 @@ PARAMETERS = {
     ("pyramidnet200", 10): 26_752_702,
     ("timm/resnet50", 1000): 25_557_032,
 }
-DIMENSIONS = {
-    "small": 64,
-    "resnet18": 512,
-    "resnet50": 2048,
-    "wrn28-10": 640,
-    "wrn28-10-sngp": 640,
-    "densenet121": 1024,
-    "pyramidnet200": 1024,
-}
 each_network = pytest.mark.parametrize("name", NETWORKS, scope="module")  # all tests of one, then of the next
 # What `Classifier` does before the backbone does not depend on the backbone.
 two_networks = pytest.mark.parametrize("name", ["small", "resnet18"])
@@ -54,17 +45,9 @@ def network(name):
 
 
 @pytest.fixture
-def own_network(name):
+def trainable(name):
     """A copy that a test may change."""
     return copy.deepcopy(_built(name))
-
-
-@pytest.fixture
-def trainable(name):
-    """A copy with layers, buffers and gradients of its own, which shares the values of the parameters."""
-    twin = _built(name)
-    yield copy.deepcopy(twin, {id(parameter): parameter for parameter in twin.parameters()})
-    twin.zero_grad()
 
 
 @pytest.fixture(autouse=True)
@@ -90,12 +73,11 @@ def test_forward_is_head_of_features(name, network):
     x = images()
     features = network.features(x)
     assert features.shape == (2, network.feature_dim)
-    assert network.feature_dim == DIMENSIONS[name]
+    assert f"{network.feature_dim}-d features" in NETWORKS[name].description
     logits = network(x)
     assert not torch.allclose(logits[0], logits[1])
     assert logits.shape == (2, 10)
     assert torch.equal(logits, network.head(features))
-    assert network.head.weight.shape == (10, network.feature_dim)
 
 
 @pytest.mark.parametrize(("name", "num_classes"), PARAMETERS)
@@ -117,34 +99,22 @@ def test_every_parameter_gets_a_gradient(trainable):
 
 
 @each_network
-def test_state_dict_restores_the_logits(name, network, own_network):
+def test_state_dict_restores_the_logits(name, network, trainable):
     """Every tensor of it: all of another network's are set to 2 first."""
-    for tensor in own_network.state_dict().values():
+    for tensor in trainable.state_dict().values():
         tensor.fill_(2)
-    own_network.load_state_dict(network.state_dict())
-    assert torch.equal(own_network(images()), _logits(name))
-
-
-@each_network
-def test_normalisation_is_configuration_and_not_part_of_the_state(name, network):
-    with torch.device("meta"):
-        keys = build(name, num_classes=10).state_dict().keys()
-    assert network.state_dict().keys() == keys
+    assert not any(name.startswith("normalize") for name in network.state_dict()), "normalisation is configuration"
+    trainable.load_state_dict(network.state_dict())
+    assert torch.equal(trainable(images()), _logits(name))
 
 
 # ------------------------------------------------------------------------------------------------------ inputs
 
 
 @each_network
-def test_a_batch_of_one_equals_its_row_in_a_larger_batch(name, network):
-    torch.testing.assert_close(network(images()[:1]), _logits(name)[:1], rtol=1e-4, atol=1e-5)
-
-
-@each_network
-def test_odd_image_sizes_work(network):
-    logits = network(images(5))
-    assert logits.shape == (2, 10)
-    assert torch.isfinite(logits).all()
+@pytest.mark.parametrize("size", [5, 8])
+def test_a_batch_of_one_equals_its_row_in_a_larger_batch(network, size):
+    torch.testing.assert_close(network(images(size)[:1]), network(images(size))[:1], rtol=1e-4, atol=1e-5)
 
 
 @two_networks
@@ -172,8 +142,8 @@ def test_inputs_are_not_changed_where_the_backbone_gets_them_as_they_are(trainab
 
 
 @each_network
-def test_float64_works_and_agrees_with_float32(name, own_network):
-    double = own_network.double()(images().double())
+def test_float64_works_and_agrees_with_float32(name, trainable):
+    double = trainable.double()(images().double())
     assert double.dtype == torch.float64
     torch.testing.assert_close(_logits(name).double(), double, rtol=1e-3, atol=1e-4)
 
@@ -182,9 +152,7 @@ def test_float64_works_and_agrees_with_float32(name, own_network):
 def test_one_channel_images(name):
     with torch.device("meta"):
         model = build(name, num_classes=4, in_channels=1, normalize=((0.5,), (0.25,)))
-    assert model.backbone[0](model.normalize(images(channels=1).to("meta"))).shape[0] == 2  # the stem
-    assert next(model.backbone.parameters()).shape[1] == 1
-    assert model.head.out_features == 4
+        assert model(images(channels=1).to("meta")).shape == (2, 4)
 
 
 # ----------------------------------------------------------------------------------------------------- dropout
@@ -217,20 +185,13 @@ def test_dropout_acts_in_training_only(name, trainable):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"name": "resnet51"},
-            r"^unknown network 'resnet51': did you mean 'resnet50'\? Available: dense.*timm/",
-        ),
+        ({"name": "resnet51"}, r"^unknown network 'resnet51': did you mean 'resnet50'\? Available: dense.*timm/"),
         ({"num_classes": 0}, r"^num_classes must be an integer >= 1, got 0$"),
-        ({"in_channels": 2.0}, r"^in_channels must be an integer >= 1, got 2.0$"),
         ({"dropout": 1}, r"^dropout must be a finite number >= 0 and < 1, got 1$"),
         ({"normalize": (MEAN[:2], STD[:2])}, r"^normalize must be \(mean, std\) for 3 channels with std > 0, got "),
         ({"normalize": (MEAN, (1, 0, 1))}, r"^normalize must be \(mean, std\) for 3 channels with std > 0, got "),
-        ({"normalize": (1, 1)}, r"^normalize must be \(mean, std\) for 3 channels with std > 0, got \(1, 1\)$"),
+        ({"normalize": (1, 1)}, r"^normalize must be .* got \(1, 1\)$"),
         ({"head": "liner"}, r"^unknown head 'liner': did you mean 'linear'\? Available: .*linear"),
-        ({"constraint": "spectral"}, r"^unknown constraint 'spectral': did you mean 'spectral_norm'\? Available: "),
-        ({"image_size": (32, 0)}, r"^image_size must be an integer >= 1, got 0$"),
-        ({"image_size": (3, 32, 32)}, r"^image_size must be a side or \(height, width\), got \(3, 32, 32\)$"),
     ],
 )
 def test_what_cannot_be_built_is_refused(options, message):

@@ -19,21 +19,12 @@ def features(count=30, dim=6, seed=1):
 
 
 class TestPosterior:
-    @pytest.mark.parametrize("ridge", [0.1, 5.0])
-    def test_variance_is_that_of_bayesian_linear_regression(self, ridge):
-        """Weights w ~ N(0, I), noise variance s: the posterior covariance is (I + Phi^T Phi / s)^-1."""
-        gp, train, test = head(ridge=ridge), features(), features(seed=2)
-        gp.finalize([train[:20], train[20:]])
-        phi, phi_test = gp.random_features(train), gp.random_features(test)
-        posterior = torch.linalg.inv(torch.eye(40, dtype=torch.float64) + phi.T @ phi / ridge)
-        expected = torch.einsum("nf,fg,ng->n", phi_test, posterior, phi_test)
-        torch.testing.assert_close(gp.variance(test).squeeze(1), expected)
-
     def test_mean_and_variance_are_those_of_the_gaussian_process_with_the_features_kernel(self):
         """With the ridge solution as weights: k* (K + s I)^-1 y and k** - k* (K + s I)^-1 k*, in function space."""
         gp, train, test = head(ridge=0.5, num_classes=1), features(), features(seed=2)
+        gp.precision.fill_(7)  # the sum is a fresh one
         y = torch.sin(train.sum(dim=1, keepdim=True))
-        gp.finalize([train])
+        gp.finalize(train.split(7))
         phi, phi_test = gp.random_features(train), gp.random_features(test)
         ridge_solution = torch.linalg.solve(phi.T @ phi + 0.5 * torch.eye(40, dtype=torch.float64), phi.T @ y)
         gp.weight.data = ridge_solution.T
@@ -80,13 +71,6 @@ class TestRandomFeatures:
 
 
 class TestCovariance:
-    def test_it_is_a_fresh_sum_over_the_given_batches(self):
-        gp = head()
-        gp.precision.fill_(7)
-        gp.finalize(features().split(7))
-        phi = gp.random_features(features())
-        torch.testing.assert_close(gp.precision, phi.T @ phi)
-
     def test_it_costs_nothing_per_step(self):
         model = build("small", num_classes=3, in_channels=1, head="gp")
         calls = []
@@ -109,13 +93,6 @@ class TestCovariance:
         torch.testing.assert_close(model.head.precision, phi.T @ phi)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"num_features": 0}, "num_features must be an integer >= 1, got 0"),
-        ({"ridge": -1}, "ridge must be a finite number > 0, got -1"),
-    ],
-)
-def test_bad_values_are_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        GPHead(**fields)
+def test_bad_values_are_refused():
+    with pytest.raises(ValueError, match="ridge must be a finite number > 0, got -1"):
+        GPHead(ridge=-1)

@@ -46,25 +46,14 @@ def test_the_head_as_arrays_gives_the_logits(pair):
     assert isinstance(net.fc, nn.Linear)
 
 
-class Wrapper(nn.Module):
-    """Do as OpenOOD's ReAct, ASH and SCALE nets: change the last maps, (N, D, 1, 1), and apply `backbone.fc`."""
-
-    def __init__(self, backbone):
-        super().__init__()
-        self.backbone = backbone
-
-    def forward_threshold(self, x, threshold):
-        _, maps = self.backbone(x, return_feature_list=True)
-        assert maps[-1].dim() == 4
-        return self.backbone.fc(maps[-1].clip(max=threshold).view(len(x), -1))
-
-
 def test_features_can_be_clipped_by_its_wrapper_nets_and_by_itself(pair):
     network, net = pair
     pixels, given = images()
     threshold = network.features(pixels).median().item()
     expected = network.head(network.features(pixels).clip(max=threshold))
-    torch.testing.assert_close(Wrapper(net).forward_threshold(given, threshold), expected)
+    _, maps = net(given, return_feature_list=True)  # as its ReAct, ASH and SCALE nets call it
+    assert maps[-1].dim() == 4
+    torch.testing.assert_close(net.fc(maps[-1].clip(max=threshold).view(len(given), -1)), expected)
     torch.testing.assert_close(net.forward_threshold(given, threshold), expected)
     assert not torch.allclose(expected, network(pixels))
 

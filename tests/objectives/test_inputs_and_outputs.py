@@ -73,13 +73,12 @@ def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(
 @pytest.mark.parametrize(
     ("form", "described"),
     [
-        (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]"),
-        (lambda logits: SimpleNamespace(logits=logits[0]), "SimpleNamespace"),
-        (lambda logits: (logits.mean(), logits), r"tuple of shape \(\), shape \(7, 5\)"),
-        (lambda logits: (logits.repeat(1, 4), logits), r"tuple of shape \(7, 20\), shape \(7, 5\)"),
-        (lambda logits: [], "list of nothing"),
-        (lambda logits: logits[:, 0], r"shape \(7,\)"),
-        (lambda logits: logits[1:], r"shape \(6, 5\)"),
+        (lambda logits: {"out": logits, "aux": logits}, "dict"),
+        (lambda logits: SimpleNamespace(logits=logits[0]), r"\(5,\)"),
+        (lambda logits: (logits.mean(), logits), r"\(\)"),
+        (lambda logits: (logits.repeat(1, 4), logits), "tuple"),
+        (lambda logits: [], "list"),
+        (lambda logits: logits[1:], r"\(6, 5\)"),
     ],
 )
 def test_a_model_of_anything_but_logits_is_refused(form, described):

@@ -1,4 +1,4 @@
-"""Predictions of a made-up linear head, in float64."""
+"""Predictions of a made-up linear head, in float64, and the covariance that a Laplace map gives their logits."""
 
 import torch
 
@@ -23,3 +23,9 @@ def linear_head(count=60, dim=4, classes=3, *, seed=0, bias=True, spread=1.0, he
         dataset=dataset,
         info={"run": "abc"},
     )
+
+
+def covariance_of(fitted, features):
+    """Sigma(x) = Q_G diag(d(x)) Q_G^T of a fitted Laplace map, (N, K, K)."""
+    basis = fitted.class_basis
+    return (basis * fitted.spectrum(features)[:, None]) @ basis.T

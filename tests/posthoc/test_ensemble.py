@@ -81,20 +81,14 @@ def test_what_belongs_to_one_member_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        ({"labels": LABELS.roll(1)}, r"in position 1, 'toy/test' \(4, 3\) with other labels"),
-        ({"dataset": "toy/val"}, r"got 'toy/test' \(4, 3\) and, in position 1, 'toy/val'"),
-        ({"logits": torch.zeros(2, 3), "labels": LABELS[:2]}, r"in position 1, 'toy/test' \(2, 3\)"),
-    ],
+    "other",
+    [{"labels": LABELS.roll(1)}, {"dataset": "toy/val"}, {"logits": torch.zeros(2, 3), "labels": LABELS[:2]}],
 )
-def test_members_must_have_predicted_the_same(other, message):
-    with pytest.raises(ValueError, match=message):
+def test_members_must_have_predicted_the_same(other):
+    with pytest.raises(ValueError, match=r"got Predictions\('toy/test', .* and, in position 1, Predictions\('toy/"):
         ensemble([MEMBERS[0], member(1, **other)])
 
 
-def test_nobody_is_no_ensemble_and_averages_have_names():
+def test_nobody_is_no_ensemble():
     with pytest.raises(ValueError, match="members must hold at least one Predictions, got none"):
         ensemble([])
-    with pytest.raises(ValueError, match="unknown average 'logit': did you mean 'logits'"):
-        ensemble(MEMBERS, average="logit")

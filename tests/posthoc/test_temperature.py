@@ -2,13 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.metrics.calibration import ece, nll
+from regmixup.metrics.calibration import ece
 from regmixup.posthoc import FittedTemperature, TemperatureScaling
 from tests.references import metrics as reference
 
@@ -33,55 +32,24 @@ def test_the_search_equals_a_loop_over_the_grid(criterion, seed, count, classes,
     _, best_value = reference.best_temperature(logits.numpy(), labels.numpy(), grid, twin)
     assert fitted.temperature in grid
     assert fitted.objective == pytest.approx(best_value, abs=1e-10)
-    found = twin(reference.softmax(logits.numpy() / fitted.temperature), labels.numpy())
-    assert found == pytest.approx(best_value, abs=1e-10)
-
-
-@pytest.mark.parametrize(("criterion", "metric"), [("ece", ece), ("nll", nll)])
-def test_the_objective_is_the_metric_at_the_chosen_temperature(criterion, metric):
-    logits, labels = planted(2.0, 300)
-    fitted = TemperatureScaling(criterion=criterion, step=0.05).fit(logits, labels)
-    assert fitted.objective == pytest.approx(metric((logits / fitted.temperature).softmax(dim=1), labels), abs=1e-12)
-    assert fitted.objective < metric(logits.softmax(dim=1), labels)
+    criterion_there = twin(reference.softmax(logits.numpy() / fitted.temperature), labels.numpy())
+    assert criterion_there == pytest.approx(best_value, abs=1e-10)
 
 
 @pytest.mark.parametrize("criterion", ["ece", "nll"])
-def test_a_search_in_pieces_equals_a_search_at_once(criterion, monkeypatch):
-    monkeypatch.setattr("regmixup.posthoc.temperature_grid._CHUNK", 2**14)  # about 5 temperatures at a time
-    logits, labels = planted(1.7, 300, classes=10)
-    whole = TemperatureScaling(criterion=criterion, low=0.5, high=3.0, step=0.1).fit(logits, labels)
-    values = [
-        TemperatureScaling(criterion=criterion, low=t, high=t).fit(logits, labels).objective
-        for t in np.round(np.arange(5, 31) * 0.1, 9)
-    ]
-    assert whole.objective == pytest.approx(min(values), abs=1e-12)
-    assert whole.temperature == pytest.approx(0.5 + 0.1 * int(np.argmin(values)), abs=1e-9)
-
-
-@pytest.mark.parametrize("criterion", ["ece", "nll"])
-@pytest.mark.parametrize(
-    ("count", "tolerance", "temperature"),
-    [(5000, 0.1, 0.6), (50_000, 0.03, 1.5)],
-)
-def test_more_samples_recover_a_planted_temperature_more_closely(criterion, count, tolerance, temperature):
-    """By either criterion; the error is relative, so a planted 2.5 may be missed by more."""
+def test_a_planted_temperature_is_recovered(criterion):
     scaling = TemperatureScaling(criterion=criterion, low=0.3, high=3.0, step=0.01)
-    assert scaling.fit(*planted(temperature, count, seed=1)).temperature == pytest.approx(temperature, abs=tolerance)
+    assert scaling.fit(*planted(1.5, 50_000, seed=1)).temperature == pytest.approx(1.5, abs=0.03)
 
 
 def test_the_first_of_equal_minima_wins():
     """Equal logits do not change with T, so every temperature ties: the smallest is taken, on the edge of the range."""
     scaling = TemperatureScaling(low=0.5, high=4.0, step=0.5)
-    with pytest.warns(UserWarning, match="edge"):
+    with pytest.warns(UserWarning, match=r"best temperature, 0\.5, lies on the edge of \[0\.5, 4\]"):
         fitted = scaling.fit(torch.zeros(6, 2), torch.tensor([0, 0, 0, 1, 1, 1]))
     assert fitted == FittedTemperature(0.5, 0.0)
-
-
-@pytest.mark.parametrize(("planted_at", "edge"), [(0.2, "1"), (9.0, "3")])
-def test_a_minimum_on_the_edge_of_the_range_warns(planted_at, edge):
-    logits, labels = planted(planted_at, 2000)
-    with pytest.warns(UserWarning, match=rf"best temperature, {edge}, lies on the edge of \[1, 3\]"):
-        TemperatureScaling(criterion="nll", low=1.0, high=3.0, step=0.1).fit(logits, labels)
+    with pytest.warns(UserWarning, match=r"best temperature, 3, lies on the edge of \[1, 3\]"):
+        TemperatureScaling(criterion="nll", low=1.0, high=3.0, step=0.1).fit(*planted(9.0, 2000))
 
 
 def test_a_single_temperature_is_no_edge():
@@ -100,9 +68,7 @@ def test_huge_logits_do_not_overflow(criterion):
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
-        (torch.zeros(3), torch.zeros(3, dtype=torch.int64), r"\(N, K\) and \(N,\), N >= 1, got \(3,\), \(3,\)"),
-        (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), r"got \(3, 2\), \(2,\)"),
-        (torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), r"N >= 1, got \(0, 2\), \(0,\)"),
+        (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), r"\(N, K\) and \(N,\), N >= 1, got \(3, 2\), \(2,\)"),
         (torch.tensor([[math.inf, 0.0]]), torch.tensor([0]), "logits must be finite"),
         (torch.zeros(2, 2), torch.tensor([0, 2]), r"labels must lie in \[0, 2\), got values from 0 to 2"),
     ],
@@ -115,10 +81,8 @@ def test_data_that_cannot_be_fitted_is_refused(logits, labels, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"low": 0}, "low must be a finite number > 0, got 0"),
-        ({"low": 2.0, "high": 1.0}, "high must be a finite number >= 2, got 1.0"),
-        ({"step": 0.0}, "step must be a finite number > 0, got 0.0"),
-        ({"num_bins": 0}, "num_bins must be an integer >= 1, got 0"),
+        ({"low": 2.0, "high": 1.0}, r"high must be a finite number >= 2, got 1.0"),
+        ({"criterion": "acc"}, "unknown criterion 'acc'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(fields, message):
@@ -141,28 +105,20 @@ class TestCoarseToFine:
     """Where probabilities have to be computed anew for each temperature."""
 
     @pytest.mark.parametrize("temperature", [0.37, 2.468, 9.2])
-    def test_one_valley_is_found_exactly(self, temperature):
+    def test_a_single_valley_is_found_exactly(self, temperature):
         logits, labels = planted(temperature, 400)
         probs_at, asked = recorded(logits)
-        found = TemperatureScaling(criterion="nll").fit_predictive(probs_at, labels)
+        fitted = TemperatureScaling(criterion="nll").fit_predictive(probs_at, labels)
         whole = TemperatureScaling(criterion="nll").fit(logits, labels)
-        assert found.temperature == whole.temperature
-        assert found.objective == pytest.approx(whole.objective, abs=1e-12)
+        assert fitted.temperature == whole.temperature
+        assert fitted.objective == pytest.approx(whole.objective, abs=1e-12)
         assert len(asked) == len(set(asked)) <= 145
-
-    def test_one_valley_of_the_calibration_error(self):
-        """Every sample has the same confidence c(T), 7 of 10 are right: ECE is |c(T) - 0.7|, 0 at one temperature."""
-        logits = torch.tensor([[4.0, 0.0, 0.0]], dtype=torch.float64).repeat(10, 1)
-        labels = torch.tensor([0] * 7 + [1] * 3)
-        found = TemperatureScaling().fit_predictive(recorded(logits)[0], labels)
-        assert found.temperature == TemperatureScaling().fit(logits, labels).temperature
-        assert found.temperature == pytest.approx(4 / math.log(0.7 / 0.15), abs=5e-4)
 
     def test_a_rough_criterion_is_nearly_as_good_as_the_whole_grid(self):
         logits, labels = planted(2.0, 1000)
-        found = TemperatureScaling().fit_predictive(recorded(logits)[0], labels)
-        assert found.objective == pytest.approx(ece((logits / found.temperature).softmax(dim=1), labels), abs=1e-12)
-        assert -1e-12 < found.objective - TemperatureScaling().fit(logits, labels).objective < 0.005
+        fitted = TemperatureScaling().fit_predictive(recorded(logits)[0], labels)
+        assert fitted.objective == pytest.approx(ece((logits / fitted.temperature).softmax(dim=1), labels), abs=1e-12)
+        assert -1e-12 < fitted.objective - TemperatureScaling().fit(logits, labels).objective < 0.005
 
     def test_a_wide_step_is_searched_everywhere(self):
         logits, labels = planted(2.0, 200)

@@ -81,18 +81,19 @@ def _resnet(
     return nn.Sequential(*layers, GlobalAverage(), nn.Dropout(dropout)), channels
 
 
+def _activation(channels: int) -> tuple[nn.Module, nn.Module]:
+    """Return the two layers of BN-ReLU."""
+    return BatchNorm2d(channels), ReLU(inplace=True)
+
+
 class PreActivationBlock(nn.Module):
     """BN-ReLU-conv-BN-ReLU-dropout-conv; where channels change, the 1x1 projection takes the BN-ReLU'd input."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
-        self.activate = nn.Sequential(BatchNorm2d(inputs), ReLU(inplace=True))
+        self.activate = nn.Sequential(*_activation(inputs))
         self.branch = nn.Sequential(
-            he_conv(inputs, outputs, 3, stride),
-            BatchNorm2d(outputs),
-            ReLU(inplace=True),
-            Dropout(dropout),
-            he_conv(outputs, outputs, 3),
+            he_conv(inputs, outputs, 3, stride), *_activation(outputs), Dropout(dropout), he_conv(outputs, outputs, 3)
         )
         self.projection = he_conv(inputs, outputs, 1, stride) if inputs != outputs else None
 
@@ -114,10 +115,8 @@ class ChannelDropoutBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            BatchNorm2d(inputs), ReLU(inplace=True), nn.Dropout2d(dropout),
-            he_conv(inputs, outputs, 3, stride, fan="in"),
-            BatchNorm2d(outputs), ReLU(inplace=True), nn.Dropout2d(dropout),
-            he_conv(outputs, outputs, 3, fan="in"),
+            *_activation(inputs), nn.Dropout2d(dropout), he_conv(inputs, outputs, 3, stride, fan="in"),
+            *_activation(outputs), nn.Dropout2d(dropout), he_conv(outputs, outputs, 3, fan="in"),
         )  # fmt: skip
         self.shortcut: nn.Module = nn.Identity()
         if inputs != outputs:
@@ -152,7 +151,7 @@ def wide_resnet(
             stride = 2 if group > 0 and index == 0 else 1
             layers.append(block(channels, 16 * 2**group * width, stride, dropout))
             channels = 16 * 2**group * width
-    return nn.Sequential(*layers, BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage()), channels
+    return nn.Sequential(*layers, *_activation(channels), GlobalAverage()), channels
 
 
 class DenseLayer(nn.Module):
@@ -162,8 +161,8 @@ class DenseLayer(nn.Module):
         super().__init__()
         bottleneck = 4 * growth
         self.branch = nn.Sequential(
-            BatchNorm2d(inputs), ReLU(inplace=True), conv(inputs, bottleneck, 1),
-            BatchNorm2d(bottleneck), ReLU(inplace=True), conv(bottleneck, growth, 3),
+            *_activation(inputs), conv(inputs, bottleneck, 1),
+            *_activation(bottleneck), conv(bottleneck, growth, 3),
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
@@ -180,13 +179,11 @@ def densenet121(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int
     layers: list[nn.Module] = [conv(in_channels, channels, 3)]
     for block, depth in enumerate(depths):
         if block > 0:  # halve the channels and the image, rounded up so that a small image never vanishes
-            layers += [BatchNorm2d(channels), ReLU(inplace=True), conv(channels, channels // 2, 1)]
-            layers.append(nn.AvgPool2d(2, ceil_mode=True))
+            layers += [*_activation(channels), conv(channels, channels // 2, 1), nn.AvgPool2d(2, ceil_mode=True)]
             channels //= 2
         layers += [DenseLayer(channels + index * growth, growth) for index in range(depth)]
         channels += depth * growth
-    layers += [BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
-    return nn.Sequential(*layers), channels
+    return nn.Sequential(*layers, *_activation(channels), GlobalAverage(), nn.Dropout(dropout)), channels
 
 
 class PyramidBlock(nn.Module):
@@ -201,8 +198,8 @@ class PyramidBlock(nn.Module):
         outputs = 4 * width
         self.branch = nn.Sequential(
             BatchNorm2d(inputs), he_conv(inputs, width, 1),
-            BatchNorm2d(width), ReLU(inplace=True), he_conv(width, width, 3, stride),
-            BatchNorm2d(width), ReLU(inplace=True), he_conv(width, outputs, 1),
+            *_activation(width), he_conv(width, width, 3, stride),
+            *_activation(width), he_conv(width, outputs, 1),
             BatchNorm2d(outputs),
         )  # fmt: skip
         self.shrink = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
@@ -227,5 +224,4 @@ def pyramidnet(*, depth: int, widening: int, in_channels: int, dropout: float) -
         width = round(16 + (index + 1) * widening / (3 * stage))
         layers.append(PyramidBlock(channels, width, stride=2 if index in (stage, 2 * stage) else 1))
         channels = 4 * width
-    layers += [BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
-    return nn.Sequential(*layers), channels
+    return nn.Sequential(*layers, *_activation(channels), GlobalAverage(), nn.Dropout(dropout)), channels

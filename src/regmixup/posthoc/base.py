@@ -9,7 +9,6 @@ Nothing is fitted on what is later reported: `check_held_out` rejects test and s
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
-from regmixup.metrics.calibration import ece_of_confidence
 from regmixup.types import Predictions
 
 _REPORTED = ("test", "shifted", "ood")
@@ -32,8 +30,8 @@ class FittedPosthoc(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posthoc(ABC):
-    """Base of all posthoc methods. A subclass declares its fields, what it needs, and implements `fit`."""
+class Posthoc:
+    """Base of all posthoc methods. A subclass declares its fields and what it needs, and has `fit`, or is the map."""
 
     head: ClassVar[str]
     """The head, by name, whose predictions hold what the map reads; those of an ensemble do not."""
@@ -51,9 +49,10 @@ class Posthoc(ABC):
         """True if `fit` needs the predictions for the validation set."""
         return False
 
-    @abstractmethod
     def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
-        """Return the map, fitted on the predictions it needs; others are ignored."""
+        """Return the map, fitted on the predictions it needs; itself, where there is nothing to fit."""
+        assert callable(self)
+        return self
 
 
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
@@ -93,16 +92,6 @@ def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
     if tensor is None:
         raise ValueError(f"{purpose} needs {field}, which the predictions for {predictions.dataset!r} do not hold")
     return tensor
-
-
-def validation_ece(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:
-    """Return the ECE of probabilities (N, K) and labels (N,) by which temperatures and priors are chosen.
-
-    >>> round(validation_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
-    0.3
-    """
-    confidence, predicted = probs.double().max(dim=1)
-    return float(ece_of_confidence(confidence[None], (predicted == labels).double(), num_bins))
 
 
 def check_held_out(

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import check_choices, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
@@ -54,8 +54,6 @@ class Conformal:
     def __post_init__(self) -> None:
         check_choices(self)
         check_number("level", self.level, above=0, below=1)
-        check_number("lam", self.lam, least=0)
-        check_count("k_reg", self.k_reg, least=0)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedConformal:
         """Fit on logits (N, K) and labels (N,) of calibration images."""
@@ -100,10 +98,7 @@ class FittedConformal:
     count: int
 
     def __call__(self, logits: Tensor) -> Tensor:
-        logits = torch.as_tensor(logits)
-        if logits.ndim != 2:
-            raise ValueError(f"logits must be (N, K), got {tuple(logits.shape)}")
-        return self.of_probs(precise(logits.detach()).softmax(dim=1))
+        return self.of_probs(precise(torch.as_tensor(logits).detach()).softmax(dim=1))
 
     def of_probs(self, probs: Tensor) -> Tensor:
         """Return the sets for probabilities (N, K)."""

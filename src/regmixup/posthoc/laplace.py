@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required, validation_ece
+from regmixup.metrics.calibration import ece
+from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required
 from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
 from regmixup.types import Predictions
 
@@ -72,12 +73,8 @@ class LastLayerLaplace(Posthoc):
         super().__post_init__()
         if not self.grid:
             raise ValueError("grid must hold at least one prior variance, got none")
-        for prior_variance in (*self.grid, self.prior_variance):
-            if prior_variance is not None:
-                check_number("prior_variance", prior_variance, above=0)
-        if self.n_eff is not None:
-            check_number("n_eff", self.n_eff, above=0)
-        check_count("batch_size", self.batch_size)
+        for prior_variance in self.grid if self.prior_variance is None else (self.prior_variance,):
+            check_number("prior_variance", prior_variance, above=0)
         check_count("samples", self.samples)
 
     @property
@@ -92,7 +89,9 @@ class LastLayerLaplace(Posthoc):
         required(train, "head_weight", "LastLayerLaplace")
         factors = self.factors(features, train.logits)
         a, g = torch.linalg.eigh(factors.features), torch.linalg.eigh(factors.logits)
-        posterior = _Posterior(
+        fitted = FittedLaplace(
+            laplace=self,
+            prior_variance=self.prior_variance if self.prior_variance is not None else self.grid[0],
             # Rounding can leave eigenvalues of a singular matrix a little below zero.
             feature_values=a.eigenvalues.clamp(min=0),
             feature_basis=a.eigenvectors,
@@ -102,11 +101,11 @@ class LastLayerLaplace(Posthoc):
             bias=train.head_bias is not None,
         )
         if self.prior_variance is not None:
-            return FittedLaplace(self, posterior, self.prior_variance)
+            return fitted
         if validation is None:
             raise ValueError("LastLayerLaplace needs validation predictions to choose prior_variance, got None")
         check_held_out(validation)
-        return self._tuned(posterior, validation)
+        return self._tuned(fitted, validation)
 
     def factors(self, features: Tensor, logits: Tensor) -> KroneckerFactors:
         """Return A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
@@ -132,17 +131,17 @@ class LastLayerLaplace(Posthoc):
             mean_logits.lerp_(curvature, share)
         return KroneckerFactors(mean_features, mean_logits)
 
-    def _tuned(self, posterior: _Posterior, validation: Predictions) -> FittedLaplace:
+    def _tuned(self, fitted: FittedLaplace, validation: Predictions) -> FittedLaplace:
         """Return the member of the grid with the smallest validation ECE, the first of equals."""
-        maps = (FittedLaplace(self, posterior, prior_variance) for prior_variance in self.grid)
-        errors = [validation_ece(probabilities(fitted(validation)), validation.labels) for fitted in maps]
+        maps = (replace(fitted, prior_variance=prior_variance) for prior_variance in self.grid)
+        errors = [float(ece(probabilities(tried(validation)), validation.labels)) for tried in maps]
         best = errors.index(min(errors))
         if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
             warnings.warn(
                 f"the best prior variance, {self.grid[best]:g}, lies on the edge of the grid: it may be too narrow",
                 stacklevel=3,
             )
-        return FittedLaplace(self, posterior, self.grid[best], errors[best])
+        return replace(fitted, prior_variance=self.grid[best], objective=errors[best])
 
 
 class KroneckerFactors(NamedTuple):
@@ -168,46 +167,41 @@ def _directed(vectors: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Posterior:
-    """The train set's part of the posterior: eigenvalues and eigenvectors of A and G, and how much they count."""
-
-    feature_values: Tensor
-    feature_basis: Tensor
-    class_values: Tensor
-    class_basis: Tensor
-    count: float
-    bias: bool
-    noise: Noise = field(default_factory=Noise)
-
-
-@dataclass(frozen=True, eq=False)
 class FittedLaplace:
-    """Predictions with features -> predictions under the posterior. `objective`: validation ECE, where it was tuned."""
+    """Predictions with features -> predictions under the posterior. `objective`: validation ECE, where it was tuned.
+
+    The tensors are the eigenvalues and eigenvectors of A and G. count: n. bias: whether the head has one.
+    """
 
     laplace: LastLayerLaplace
-    posterior: _Posterior = field(repr=False)
     prior_variance: float
     objective: float | None = None
+    feature_values: Tensor = field(repr=False)
+    feature_basis: Tensor = field(repr=False)
+    class_values: Tensor = field(repr=False)
+    class_basis: Tensor = field(repr=False)
+    count: float
+    bias: bool
+    noise: Noise = field(repr=False, default_factory=Noise)
 
     def spectrum(self, features: Tensor) -> Tensor:
         """Return d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
-        p, tau, device = self.posterior, 1 / self.prior_variance, features.device
-        if features.ndim != 2 or features.shape[1] != len(p.feature_values):
-            raise ValueError(f"features must be (N, {len(p.feature_values)}), got {tuple(features.shape)}")
-        a, g = p.feature_values.to(device)[:, None], p.class_values.to(device)
+        n, tau, device = self.count, 1 / self.prior_variance, features.device
+        if features.ndim != 2 or features.shape[1] != len(self.feature_values):
+            raise ValueError(f"features must be (N, {len(self.feature_values)}), got {tuple(features.shape)}")
+        a, g = self.feature_values.to(device)[:, None], self.class_values.to(device)
         if self.laplace.prior == "exact":
-            weight = 1 / (p.count * a * g + tau)
+            weight = 1 / (n * a * g + tau)
         else:
-            root = math.sqrt(p.count)
-            weight = 1 / ((root * a + math.sqrt(tau)) * (root * g + math.sqrt(tau)))
-        bias = 1 / (p.count * g + tau) if p.bias else torch.zeros_like(g)
+            weight = 1 / ((math.sqrt(n) * a + math.sqrt(tau)) * (math.sqrt(n) * g + math.sqrt(tau)))
+        bias = 1 / (n * g + tau) if self.bias else torch.zeros_like(g)
         parts = features.split(max(1, _CHUNK // features.shape[1]))
-        basis = p.feature_basis.to(device)
+        basis = self.feature_basis.to(device)
         return torch.cat([(part.double() @ basis).square() @ weight + bias for part in parts])
 
     def variance(self, features: Tensor) -> Tensor:
         """Return the variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
-        return self.spectrum(features) @ self.posterior.class_basis.to(features.device).square().T
+        return self.spectrum(features) @ self.class_basis.to(features.device).square().T
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         features = required(predictions, "features", "LastLayerLaplace")
@@ -219,7 +213,7 @@ class FittedLaplace:
             samples=self.laplace.samples,
             seed=self.laplace.seed,
             temperature=temperature,
-            basis=self.posterior.class_basis,
-            noise=self.posterior.noise,
+            basis=self.class_basis,
+            noise=self.noise,
         )
         return replace(predictions, probs=probs, logit_variance=None, member_logits=None)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -124,10 +124,6 @@ class MeanField(Posthoc):
         super().__post_init__()
         check_number("factor", self.factor, least=0)
 
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> Self:
-        """Return itself: there is nothing to fit."""
-        return self
-
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         return shrunk(predictions, required(predictions, "logit_variance", "MeanField"), self.factor, temperature)
 
@@ -147,10 +143,6 @@ class MonteCarlo(Posthoc):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("samples", self.samples)
-
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> Self:
-        """Return itself: there is nothing to fit."""
-        return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         logits, variance = predictions.logits, required(predictions, "logit_variance", "MonteCarlo")

@@ -1,7 +1,7 @@
 """Temperature scaling: divide logits by one number T, chosen on validation data (Guo et al., 2017).
 
 T is chosen in `TemperatureScaling.fit`: the best of the paper's 9,901 temperatures by the ECE (or the NLL) of the
-validation set. `temperature_grid` finds it without trying them all.
+validation set. `temperature_grid` finds it without trying them all; the NLL has one valley, as it is convex in 1 / T.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import check_choices, check_number
+from regmixup.metrics.calibration import ece, nll
 from regmixup.metrics.outcomes import check_labels
-from regmixup.posthoc.base import validation_ece
-from regmixup.posthoc.temperature_grid import TemperatureSearch
+from regmixup.posthoc.temperature_grid import smallest_ece
 from regmixup.types import as_tensor
 
 
@@ -50,14 +50,14 @@ class TemperatureScaling:
         check_number("low", self.low, above=0)
         check_number("high", self.high, least=self.low)
         check_number("step", self.step, above=0)
-        check_count("num_bins", self.num_bins)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = check_logits(logits, labels)
+        if self.criterion == "nll":
+            return self.fit_predictive(lambda temperature: (logits.double() / temperature).softmax(dim=1), labels)
         grid = self._grid().to(logits.device)
-        best, objective = TemperatureSearch(logits, labels, grid, self.criterion, self.num_bins).smallest()
-        return self._fitted(grid, best, objective)
+        return self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
 
     def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
         """Fit where probabilities are not the softmax of logits / T and must be computed anew for each temperature.
@@ -98,10 +98,8 @@ class TemperatureScaling:
         return FittedTemperature(round(float(grid[best]), 9), objective)
 
     def _objective(self, probs: Tensor, labels: Tensor) -> float:
-        probs, labels = check_logits(probs, labels, name="probs")
-        if self.criterion == "nll":
-            return float(-probs.double().gather(1, labels[:, None]).log().mean())
-        return validation_ece(probs, labels, self.num_bins)
+        probs = probs.double()
+        return float(nll(probs, labels) if self.criterion == "nll" else ece(probs, labels, num_bins=self.num_bins))
 
 
 def check_logits(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
