@@ -84,7 +84,7 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
         (["report", "digtis"], "did you mean 'digits'"),
         (["report", "."], ". holds no results of a study"),
-        (["report", "digits", "--runs", "."], "no run of it is archived there, and there is no study-digits"),
+        (["report", "digits", "--runs", "."], "got .: no run of it is done there"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "show", "digits/test", "--out", "a.jpg"], "--out must name a file that ends in .png"),
         (["data", "lsit"], "did you mean 'list'"),

@@ -129,19 +129,6 @@ def test_one_training_serves_every_point_of_a_posthoc_grid(selected):
     assert len(list(folder.parent.glob("*/checkpoint.safetensors"))) == 6  # kfac-llla trains like dnn
 
 
-def test_what_was_selected_is_recorded(selected):
-    _, folder = selected
-    record = {entry["method"]: entry for entry in json.loads((folder / "selected.json").read_text())}
-    scores = {}
-    rows = read_rows(folder / "rows.csv")
-    for label in ("regmixup(alpha=0.1)", "regmixup(alpha=20)"):
-        own = [r.value for r in rows if r.method == label and r.metric == "accuracy"]
-        scores[label] = sum(own) / len(own)
-    best = max(scores, key=scores.get)
-    assert f"regmixup(alpha={record['regmixup']['values']['alpha']:g})" == best
-    assert record["regmixup"]["score"] == pytest.approx(scores[best])
-
-
 def test_a_study_that_does_not_select_passes_on_no_value_of_its_grid(tmp_path):
     """Its choices are the T of every line; no line was chosen before another."""
     text = MINI.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 20]\n[train]")

@@ -18,7 +18,6 @@ from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.smoke import STAND_INS
-from regmixup.training.config import configure
 from tests.study.test_select import choice
 
 DOCUMENTS = Path(__file__).parent.parent.parent / "docs"
@@ -89,8 +88,6 @@ def test_the_fast_recipe_is_chosen_on_validation_images_and_confirmed_with_other
     assert grids[0] == grids[1]
     lengths = {p.method: p.config.epochs for p in planned_runs("fast-confirm")}
     assert lengths == {p.method: p.config.epochs for p in plan}
-    per_epoch = {"regmixup": 1.14, "dnn": 0.69}  # seconds, as the file says
-    assert lengths["dnn"] * per_epoch["dnn"] == pytest.approx(lengths["regmixup"] * per_epoch["regmixup"], rel=0.01)
     with pytest.raises(ValueError, match=r"must run with what study fast-search selected .*study-fast-search/selected"):
         run_study(confirm, tmp_path, root=tmp_path, device="cpu")
     fields = {"batch_size": 512, "lr": 0.4, "schedule": "linear"}
@@ -123,26 +120,6 @@ def test_the_grids_are_the_papers():
         "cv-laplace": 4 * 13,
         "cv-vicinals": 4 * (6 + 6 + 4 * 4 + 4 * 4 * 3 + 4 * 4 * 3),
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "part", "field"),
-    [
-        ("cv-mixup", "objective", "alpha"),
-        ("cv-regmixup", "objective", "alpha"),
-        ("cv-regmixup", "objective", "eta"),
-        ("cv-spectral-norm", "constraint", "c"),
-        ("cv-stable-rank", "constraint", "ratio"),
-        ("cv-laplace", "posthoc", "prior_variance"),
-    ],
-)
-def test_the_values_that_the_paper_selected_are_among_those_tried(name, part, field):
-    plan = planned_runs(name)
-    for recipe in {planned.recipe for planned in plan}:
-        tried = {planned.point.varied[field] for planned in plan if planned.recipe == recipe}
-        selected = configure(recipe, plan[0].method) if part != "posthoc" else METHODS["kfac-llla"].at(recipe)
-        chosen = getattr(selected, part)
-        assert (chosen.fields[field] if part == "posthoc" else getattr(chosen, field)) in tried
 
 
 DRY = ("digits", "imagenet", "fast-confirm", "last-batches")

@@ -15,6 +15,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,14 @@ def check_trainable(run: Run) -> None:
         )
 
 
-def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool = True, logits: bool = False) -> Path:
+def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
     """Archive an evaluated run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = run.config.folder_in(into), planned.stem
     before = run_folder.read_archived(folder)
     names = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
-    if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
+    # Lines with refreshed statistics go without outcomes, which are five times the size of everything else.
+    keeps_outcomes = logits or planned.batch_norm == "trained"
+    if keeps_outcomes and (path := outcomes_path(run.folder, stem)).is_file():
         names.append(path.name)
     for name in names:
         with replacing(folder / name) as temporary:
@@ -90,7 +93,7 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
         names.append(_pack(content, run_folder.figures_path(folder, stem)))
     if logits and planned.evaluate.test:
         names.append(f"logits-{stem}.npz")
-        _write_arrays(folder / names[-1], _logit_arrays(run, planned.evaluate))
+        _write_arrays(folder / names[-1], _logit_arrays(replace(run, batch_norm=planned.batch_norm), planned.evaluate))
     note = {
         "evaluations": sorted({*before.get("evaluations", []), stem}),
         "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(names)}},

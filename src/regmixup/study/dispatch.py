@@ -22,7 +22,10 @@ RETRY_SECONDS = 2.0
 
 
 class Progress(Protocol):
-    """A display of runs. hooks: like begin, and return the callbacks of a run that this process trains."""
+    """A display of runs. begin: add a run, or do nothing if it is there already.
+
+    hooks: the same, and return the callbacks of a run that this process trains.
+    """
 
     def begin(self, label: str, epochs: int) -> None: ...
     def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
@@ -68,7 +71,6 @@ def dispatch(
     """
     waiting, running, aside = list(tasks), list[Task](), list[Task]()
     not_before: dict[int, float] = {}
-    begun = set[int]()
     while waiting or running:
         while pool.has_room() and (task := _next(waiting, running, not_before)):
             waiting.remove(task)
@@ -91,7 +93,7 @@ def dispatch(
                 waiting, aside = _in_order([*waiting, *aside]), []
                 _show_end(progress, outcome)
                 yield outcome
-        _show_running(progress, running, begun)
+        _show_running(progress, running)
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:
@@ -109,19 +111,13 @@ def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int
     return None
 
 
-def _show_running(progress: Progress | None, running: Sequence[Task], begun: set[int]) -> None:
-    """Tell a display what the run folders say. A run begins when a process holds its folder: it may be queued before.
-
-    begun: the tasks that the display knows of; added to.
-    """
-    if progress is None:
-        return
+def _show_running(progress: Progress | None, running: Sequence[Task]) -> None:
+    """Tell a display what the run folders say. A run that no process holds may still be queued."""
     for task in running:
-        if task.index not in begun and is_held(task.run.folder):
-            begun.add(task.index)
+        if progress is not None and is_held(task.run.folder):
             progress.begin(task.label, task.epochs())
-        if task.index in begun and (history := task.history()):
-            progress.epoch(task.label, history[-1])
+            if history := task.history():
+                progress.epoch(task.label, history[-1])
 
 
 def _show_end(progress: Progress | None, outcome: TaskOutcome) -> None:

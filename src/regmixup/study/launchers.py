@@ -211,7 +211,7 @@ class RayTasks:
         if not connected:
             local = {} if address else {"include_dashboard": False}
             ray.init(address=address or "local", log_to_driver=False, **local)
-        pool = _RayPool(self, job, disconnects=not connected)
+        pool = _RayPool(ray, self, job, disconnects=not connected)
         present = ray.cluster_resources()
         for name, kind in (("gpus_per_run", "GPU"), ("cpus_per_run", "CPU")):
             share, most = getattr(self, name), present.get(kind, 0.0)
@@ -224,9 +224,7 @@ class RayTasks:
 class _RayPool:
     """Submits all tasks at once: Ray has the queue. disconnects: it ends the connection to the cluster with itself."""
 
-    def __init__(self, launcher: RayTasks, job: Job, *, disconnects: bool) -> None:
-        import ray
-
+    def __init__(self, ray: Any, launcher: RayTasks, job: Job, *, disconnects: bool) -> None:
         self.ray, self.device, self.disconnects = ray, launcher.device, disconnects
         self.threads = max(1, math.floor(launcher.cpus_per_run))
         self.job = ray.put(job)

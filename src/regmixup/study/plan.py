@@ -259,7 +259,8 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
     source = name_or_file if name_or_file in known else str(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        study = decode(Study, {"name": path.stem, **values, "source": source}, "study")
+        not_for_files = {"source": source, "scale": "full", "selected": {}}
+        study = decode(Study, {"name": path.stem, **values, **not_for_files}, "study")
         return study if scale == "full" else study.at_smoke_scale()
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

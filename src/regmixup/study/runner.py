@@ -212,14 +212,11 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
 
 
 def _explain(failed: Sequence[TaskOutcome], *, total: int) -> str:
-    """Say which runs failed, and why: runs with the same error in one paragraph."""
-    by_error: dict[str, list[Task]] = {}
-    for outcome in failed:
-        by_error.setdefault(outcome.error, []).append(outcome.task)
+    """Say which runs failed, why, and where their tracebacks are."""
     lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
-    for error, tasks in by_error.items():
-        lines.append(f"  {', '.join(task.label for task in tasks)}: {error}")
-        if (traceback := tasks[0].run.folder / run_folder.FAILURE).is_file():
+    for outcome in failed:
+        lines.append(f"  {outcome.task.label}: {outcome.error}")
+        if (traceback := outcome.task.run.folder / run_folder.FAILURE).is_file():
             lines.append(f"    {traceback}")
     return "\n".join(lines)
 

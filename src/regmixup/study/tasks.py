@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
@@ -200,9 +200,6 @@ def _archive(job: Job, task: Task, into: Path) -> None:
     companion, choosing = task.companion, task.planned.choosing
     if companion and choosing and find_archive([into], companion.config, choosing.stem) is None:
         with owning(companion.folder):
-            write_archive(replace(companion, batch_norm=choosing.batch_norm), choosing, into, outcomes=False)
+            write_archive(companion, choosing, into)
     with owning(task.run.folder):
-        run = replace(task.run, batch_norm=task.planned.batch_norm)
-        # Refreshed statistics have no outcomes of their own, which are five times the size of everything else.
-        outcomes = job.logits or task.planned.batch_norm == "trained"
-        write_archive(run, task.planned, into, outcomes=outcomes, logits=job.logits)
+        write_archive(task.run, task.planned, into, logits=job.logits)
