@@ -123,12 +123,6 @@ def test_the_batch_equals_one_image_at_a_time(count, channels, height, width, pa
     assert torch.equal(result, one_by_one(images, *crops, padding))
 
 
-def test_the_offset_is_first_the_row_and_then_the_column():
-    image = torch.arange(1, 10, dtype=torch.uint8).reshape(1, 1, 3, 3)
-    shifted = crop_and_flip(image, torch.tensor([[2, 1]]), torch.tensor([False]), padding=1)
-    assert shifted[0, 0].tolist() == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
-
-
 @pytest.mark.parametrize("padding", [0, 4])
 def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padding):
     generator = torch.Generator().manual_seed(1)
