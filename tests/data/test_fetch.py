@@ -209,10 +209,7 @@ def test_plain_files_and_zip_archives(server: Server, tmp_path: Path, monkeypatc
     zipped = zip_of({"folder/": b"", "folder/inside/a.txt": b"a"})
     for content, fields in (
         (b"plain", {"file": "b.npy", "files": ("b.npy",), "unpack": "no"}),
-        (
-            zip_of({"folder/": b"", "folder/inside/a.txt": b"a"}),
-            {"file": "c.zip", "files": ("folder/inside/",), "unpack": "zip"},
-        ),
+        (zipped, {"file": "c.zip", "files": ("folder/inside/",), "unpack": "zip"}),
     ):
         server.files["/a"] = content
         checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -1,4 +1,4 @@
-"""`regmixup data`: list, fetch, check and corrupt datasets; one dataclass per action."""
+"""`regmixup data`: list, fetch and corrupt datasets; one dataclass per action."""
 
 from __future__ import annotations
 
@@ -76,35 +76,6 @@ class FetchAction:
 
 
 @dataclass(frozen=True)
-class VerifyAction:
-    """Compare datasets with known checksums; exit status 2 if one differs.
-
-    Example: regmixup data verify cifar10/train cifar10/test
-    """
-
-    names: Positional[tuple[str, ...]] = ()
-    """Datasets; default: all that are present under the root."""
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
-
-    def __call__(self) -> None:
-        from regmixup.data.inventory import present
-
-        root = data_root(self.root)
-        names = self.names or [name for dataset in present(self.root) for name in dataset.names]
-        if not names:
-            raise ValueError(f"root must hold a dataset to verify, got {root}, which has none of the catalogue's")
-        reports = [data.verify(name, root=root) for name in names]
-        for report in reports:
-            detail = f"  {report.detail}" if report.detail else ""
-            print(f"  {report.name:28} {report.status:9} {report.fingerprint[:16]}{detail}")
-        wrong = [report for report in reports if report.status == "mismatch"]
-        if wrong:
-            told = "; ".join(f"{report.name}: {report.detail}" for report in wrong)
-            raise ValueError(f"{len(wrong)} of {len(reports)} datasets differ from what is known: {told}")
-
-
-@dataclass(frozen=True)
 class CorruptAction:
     """Build CIFAR-C-style corrupted copies of a test set, in a folder that `cifar10-c/...` reads, marked "rebuilt".
 
@@ -156,7 +127,6 @@ class CorruptAction:
 ACTIONS = {
     "list": (ListAction, "list datasets that are present, with their sizes"),
     "fetch": (FetchAction, "download official files"),
-    "verify": (VerifyAction, "compare content with known checksums"),
     "corrupt": (CorruptAction, "build CIFAR-C-style corrupted copies"),
 }
 
