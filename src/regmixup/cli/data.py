@@ -27,7 +27,7 @@ from regmixup.names import check_name
 
 @dataclass(frozen=True)
 class ListAction:
-    """List the datasets that are present under the root, with their size, and the embedded ones.
+    """List the datasets that are present under the root, and the embedded ones.
 
     Example: regmixup data list --root ~/data
     """
@@ -39,8 +39,8 @@ class ListAction:
         from regmixup.data.inventory import present
 
         print(f"root {data_root(self.root)}")
-        for dataset in present(self.root):
-            print(f"  {dataset.name:28} {dataset.bytes / 1e6:9.1f} MB{'  rebuilt' * dataset.rebuilt}")
+        for name, rebuilt in present(self.root).items():
+            print(f"  {name:28}{' rebuilt' if rebuilt else ''}")
         print("embedded")
         for name in data.names():
             if not find(name).files:
@@ -125,7 +125,7 @@ class CorruptAction:
 
 
 ACTIONS = {
-    "list": (ListAction, "list datasets that are present, with their sizes"),
+    "list": (ListAction, "list datasets that are present"),
     "fetch": (FetchAction, "download official files"),
     "corrupt": (CorruptAction, "build CIFAR-C-style corrupted copies"),
 }
