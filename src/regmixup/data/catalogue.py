@@ -19,11 +19,6 @@ from regmixup.data.records import Content, Dataset, Family, ImageList, Role, Sou
 from regmixup.names import unknown
 from regmixup.types import role_in_name
 
-__all__ = [
-    "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "SEVERITIES", "Dataset", "Family", "Role", "find", "get", "names",
-    "register", "sets_of",
-]  # fmt: skip
-
 BENCHMARK = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
