@@ -40,7 +40,7 @@ def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
 
 def load_variant(dataset: Dataset, root: Path) -> FolderSet:
     """List the files of `imagenet-a/test`, or of -r, -o, -v2 or -sketch."""
-    from timm.data import ImageNetInfo  # takes a second
+    from timm.data.imagenet_info import ImageNetInfo  # takes a second
 
     folder = root / dataset.files[0]
     classes = tuple(sorted(ImageNetInfo().label_names()))
