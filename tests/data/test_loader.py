@@ -58,19 +58,13 @@ def test_every_image_appears_exactly_once_and_the_last_batch_is_kept(batch_size,
     assert torch.equal(index % 5, y)
 
 
-def test_an_epoch_depends_on_seed_and_epoch_alone():
+def test_an_epoch_depends_on_seed_and_epoch_alone_not_on_the_batch_size():
     made = loader(textured(), padding=2, flip=True)
     list(made.epoch(0))
     torch.manual_seed(99)
     later, _ = whole(made.epoch(4))
-    fresh, _ = whole(loader(textured(), padding=2, flip=True).epoch(4))
+    fresh, _ = whole(loader(textured(), padding=2, flip=True, batch_size=3).epoch(4))
     assert torch.equal(later, fresh)
-
-
-def test_the_batch_size_does_not_change_what_is_seen():
-    small, _ = whole(loader(textured(), padding=2, flip=True, batch_size=3).epoch(1))
-    large, _ = whole(loader(textured(), padding=2, flip=True, batch_size=23).epoch(1))
-    assert torch.equal(small, large)
 
 
 def test_augmentation_is_new_in_every_epoch_and_for_every_seed():
