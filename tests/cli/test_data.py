@@ -36,13 +36,3 @@ def test_data_corrupt_writes_a_folder_marked_rebuilt(capsys, tmp_path):
     assert run("data", "list", "--root", tmp_path) == 0
     assert "cifar10-c/fog" in capsys.readouterr().out
     assert data.load("cifar10-c/fog/3", root=tmp_path).info["rebuilt"] == "true"
-
-
-def test_data_verify_names_what_differs(capsys, tmp_path):
-    assert run("data", "verify", "cifar10/test", "--root", tmp_path) == 2
-    assert "cifar-10-batches-py/test_batch" in capsys.readouterr().err
-
-
-def test_data_verify_of_a_root_without_datasets_does_not_pass(capsys, tmp_path):
-    assert run("data", "verify", "--root", tmp_path) == 2
-    assert f"root must hold a dataset to verify, got {tmp_path}" in capsys.readouterr().err

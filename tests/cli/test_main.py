@@ -85,14 +85,11 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["report", "digtis"], "did you mean 'digits'"),
         (["report", "."], ". holds no results of a study"),
         (["report", "digits", "--runs", "."], "got .: no run of it is done there"),
-        (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
-        (["data", "show", "digits/test", "--out", "a.jpg"], "--out must name a file that ends in .png"),
+        (["data", "corrupt", "digits/tset", "--out", "c"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "list", "--root", "no/where"], "root must name a folder, got no/where"),
-        (["data", "verify", "--root", "no/where"], "root must name a folder, got no/where"),
-        (["data", "verify", "digits/test", "--root", "no/where"], "root must name a folder, got no/where"),
         (["data", "corrupt", "digits/test"], "out must name a folder"),
-        (["data", "corrupt", "digits/test", "--out", "c"], "strengths, not shot_noise"),
+        (["data", "corrupt", "digits/test", "--out", "c"], "shot_noise has no constants for digits"),
     ],
 )
 def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, message, capsys, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 import regmixup as rm
 from regmixup import data
-from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb, upright
+from regmixup.data.decode import EvalTransform, open_rgb, upright
 from regmixup.deployment.publish import publish
 from regmixup.evaluation.curves import thumbnail
 from regmixup.training.config import resolve
@@ -63,10 +63,6 @@ def config(folder, **changes):
     return rm.configure("digits", "dnn", mean=(0.5,) * 3, std=(0.25,) * 3, **settings, **changes)
 
 
-def files_of(folder):
-    return sorted(folder.glob("*/*.png"))
-
-
 def trained(runs, folder, **changes):
     return rm.train(config(folder, **changes), runs, device="cpu", workers=0)
 
@@ -74,11 +70,6 @@ def trained(runs, folder, **changes):
 @pytest.fixture(scope="module")
 def run(folders, tmp_path_factory):
     return trained(tmp_path_factory.mktemp("runs"), folders / "camera", orient=True)
-
-
-@pytest.fixture(scope="module")
-def predictor(run, folders):
-    return rm.Predictor.from_run(run, validation=run.predict(f"folder:{folders / 'upright'}"), calibrate=False)
 
 
 class TestPixels:
@@ -137,11 +128,6 @@ class TestTraining:
         assert torch.equal(stored, today)
         assert not torch.equal(turned, stored)
 
-    def test_transforms_leave_pixels_as_they_are_by_default(self):
-        assert [one.orient for one in (TrainTransform(), EvalTransform(), rm.configure())] == [False] * 3
-        with pytest.raises(ValueError, match="orient must be true or false, got 1"):
-            rm.configure(orient=1)
-
 
 class TestUse:
     def logits(self, run, folder):
@@ -151,11 +137,13 @@ class TestUse:
         assert torch.equal(self.logits(run, folders / "camera"), self.logits(run, folders / "upright"))
         assert not torch.equal(self.logits(run, folders / "bare"), self.logits(run, folders / "upright"))
 
-    def test_predictors_see_them_too_also_saved_and_published(self, run, predictor, folders, tmp_path):
+    def test_predictors_see_them_too_also_saved_and_published(self, run, folders, tmp_path):
+        validation = run.predict(f"folder:{folders / 'upright'}")
+        predictor = rm.Predictor.from_run(run, validation=validation, calibrate=False)
         predictor.save(tmp_path / "saved")
         publish(run, tmp_path / "hub", predictor=predictor)
         assert "rotated by their EXIF orientation" in (tmp_path / "hub" / "README.md").read_text()
-        camera, plain = files_of(folders / "camera"), files_of(folders / "upright")
+        camera, plain = (sorted((folders / kind).glob("*/*.png")) for kind in ("camera", "upright"))
         expected = torch.stack([predictor.predict_file(file).probs for file in plain])
         for name in ("", "saved", "hub"):
             found = rm.Predictor.load(tmp_path / name, device="cpu") if name else predictor

@@ -49,12 +49,6 @@ def test_every_image_once_an_epoch_and_the_partial_batch_kept(files):
     assert batches[0].x.shape == (4, 3, 8, 8)
 
 
-def test_the_number_of_workers_changes_nothing(files):
-    alone, helped = gather(loader(files).epoch(3)), gather(loader(files, workers=2).epoch(3))
-    assert torch.equal(alone[0], helped[0])
-    assert torch.equal(alone[1], helped[1])
-
-
 def test_the_processes_are_kept_between_epochs_and_change_nothing(files):
     helped, alone = loader(files, workers=2), loader(files)
     pids = []

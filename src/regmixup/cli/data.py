@@ -1,4 +1,4 @@
-"""`regmixup data`: list, fetch, check and corrupt datasets; one dataclass per action."""
+"""`regmixup data`: list, fetch and corrupt datasets; one dataclass per action."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from regmixup.names import check_name
 
 @dataclass(frozen=True)
 class ListAction:
-    """List the datasets that are present under the root, with their size, and the embedded ones.
+    """List the datasets that are present under the root, and the embedded ones.
 
     Example: regmixup data list --root ~/data
     """
@@ -39,8 +39,8 @@ class ListAction:
         from regmixup.data.inventory import present
 
         print(f"root {data_root(self.root)}")
-        for dataset in present(self.root):
-            print(f"  {dataset.name:28} {dataset.bytes / 1e6:9.1f} MB{'  rebuilt' * dataset.rebuilt}")
+        for name, rebuilt in present(self.root).items():
+            print(f"  {name:28}{' rebuilt' if rebuilt else ''}")
         print("embedded")
         for name in data.names():
             if not find(name).files:
@@ -73,35 +73,6 @@ class FetchAction:
 
             root = fetch(self.name, self.root, show)
         print(f"{self.name} is in {root}")
-
-
-@dataclass(frozen=True)
-class VerifyAction:
-    """Compare datasets with known checksums; exit status 2 if one differs.
-
-    Example: regmixup data verify cifar10/train cifar10/test
-    """
-
-    names: Positional[tuple[str, ...]] = ()
-    """Datasets; default: all that are present under the root."""
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
-
-    def __call__(self) -> None:
-        from regmixup.data.inventory import present
-
-        root = data_root(self.root)
-        names = self.names or [name for dataset in present(self.root) for name in dataset.names]
-        if not names:
-            raise ValueError(f"root must hold a dataset to verify, got {root}, which has none of the catalogue's")
-        reports = [data.verify(name, root=root) for name in names]
-        for report in reports:
-            detail = f"  {report.detail}" if report.detail else ""
-            print(f"  {report.name:28} {report.status:9} {report.fingerprint[:16]}{detail}")
-        wrong = [report for report in reports if report.status == "mismatch"]
-        if wrong:
-            told = "; ".join(f"{report.name}: {report.detail}" for report in wrong)
-            raise ValueError(f"{len(wrong)} of {len(reports)} datasets differ from what is known: {told}")
 
 
 @dataclass(frozen=True)
@@ -154,9 +125,8 @@ class CorruptAction:
 
 
 ACTIONS = {
-    "list": (ListAction, "list datasets that are present, with their sizes"),
+    "list": (ListAction, "list datasets that are present"),
     "fetch": (FetchAction, "download official files"),
-    "verify": (VerifyAction, "compare content with known checksums"),
     "corrupt": (CorruptAction, "build CIFAR-C-style corrupted copies"),
 }
 

@@ -15,11 +15,10 @@ from regmixup.data.reading import load
 if TYPE_CHECKING:
     from regmixup.data.corruptions import corrupt
     from regmixup.data.images import from_dataset
-    from regmixup.data.inventory import verify
 
-__all__ = ["FAMILIES", "corrupt", "from_dataset", "load", "names", "register", "verify"]
+__all__ = ["FAMILIES", "corrupt", "from_dataset", "load", "names", "register"]
 
-_PLACES = {"corrupt": "corruptions", "from_dataset": "images", "verify": "inventory"}
+_PLACES = {"corrupt": "corruptions", "from_dataset": "images"}
 
 
 def __getattr__(name: str) -> Any:

@@ -47,16 +47,14 @@ class ImageSet:
     info: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        images, labels = self.images, self.labels
+        images = self.images
         if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
             raise ValueError(
                 f"{self.name}: images must be uint8 or float (N, C, H, W), got {images.dtype} {tuple(images.shape)}"
             )
         if len(images) == 0:
             raise ValueError(f"{self.name}: the dataset is empty")
-        check_labels(self.name, labels, len(images), self.classes)
-        if images.is_floating_point() and not torch.isfinite(images).all():
-            raise ValueError(f"{self.name}: images must be finite, got NaN or infinite pixels")
+        check_labels(self.name, self.labels, len(images), self.classes)
 
     def __repr__(self) -> str:
         size, classes = "x".join(map(str, self.shape)), counted(len(self.classes), "class")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -38,9 +39,9 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
         return interpolate(load(name.removeprefix("path:"), root=root))
     if dataset.part or dataset.listed:
         return _load_some(dataset, root)
-    if dataset.loader is not None:
-        return _call_loader(dataset, root)
-    return _read(dataset, root)
+    if callable(dataset.reader):
+        return _call(dataset.reader, dataset.name, root)
+    return _read(dataset, dataset.reader, root)
 
 
 def load_files(name: str, root: Path | None = None) -> FolderSet:
@@ -75,39 +76,35 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
     return whole.select(index, name=dataset.name, info={"part_of": whole.name, "whole": whole.fingerprint})
 
 
-def _read(dataset: Dataset, root: Path) -> ImageSet | Any:
+def _read(dataset: Dataset, reader: str, root: Path) -> ImageSet | Any:
     """Read a dataset from its files, and compare its size and content with what is known."""
     check_files(dataset, root)
-    module, _, function = dataset.reader.partition(":")
+    module, _, function = reader.partition(":")
     images = getattr(import_module(f"regmixup.data.{module}"), function)(dataset, root)
     if is_rebuilt(dataset, root):
         return replace(images, info={**images.info, "rebuilt": "true"})
     if dataset.images is not None and len(images) != dataset.images:
         raise wrong_file(root / dataset.files[-1], f"{dataset.images} images", len(images))
     if dataset.content is not None:
-        _check_content(images, dataset, dataset.content, root / dataset.files[-1])
+        _check_content(images, dataset, root)
     return images
 
 
-def _check_content(images: ImageSet, dataset: Dataset, known: Content, path: Path) -> None:
+def _check_content(images: ImageSet, dataset: Dataset, root: Path) -> None:
     """Raise if pixels or labels differ from what is known, unless the file is the one that was published."""
     content = Content(images.fingerprint, hashlib.sha256(images.labels.numpy().astype("u1").data).hexdigest())
-    published = dataset.checksums.get(dataset.files[-1])
-    if content != known and (published is None or file_sum(path, published) != published):
+    known, path = dataset.content, root / dataset.files[-1]
+    published = {source.file: source.checksum for source in dataset.sources}.get(dataset.files[-1])
+    if known and content != known and (published is None or file_sum(path, published) != published):
         raise wrong_file(path, f"SHA-256 {known.pixels} of pixels and {known.labels} of labels", content)
 
 
-def _call_loader(dataset: Dataset, root: Path) -> ImageSet | Any:
+def _call(loader: Callable[..., Any], name: str, root: Path) -> ImageSet | Any:
     """Return what the loader of a registered dataset returns, under the dataset's name."""
-    from regmixup.data.folders import FolderSet
-    from regmixup.data.images import ImageSet, from_dataset
+    from regmixup.data.images import FolderSet, ImageSet, from_dataset
 
-    assert dataset.loader is not None
-    takes_root = "root" in inspect.signature(dataset.loader).parameters
-    images = dataset.loader(root=root) if takes_root else dataset.loader()
-    if isinstance(images, (ImageSet, FolderSet)):
-        return replace(images, name=dataset.name)
-    return from_dataset(images, dataset.name)
+    images = loader(root=root) if "root" in inspect.signature(loader).parameters else loader()
+    return replace(images, name=name) if isinstance(images, (ImageSet, FolderSet)) else from_dataset(images, name)
 
 
 def describe_classes(name: str, root: str | Path | None = None) -> str:

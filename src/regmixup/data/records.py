@@ -6,8 +6,8 @@ Importing it imports no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,28 +63,26 @@ class SplitPart:
 class Dataset:
     """The record of a dataset: everything known before any of its files is read.
 
-    name: what `load` is asked for. reader: "module:function", called with this record and the root.
-    loader: what reads a registered dataset, instead of the reader.
+    name: what `load` is asked for. reader: "module:function", called with this record and the root; or what the user
+        has registered, see `catalogue.register`.
     role: what it is for a model of its benchmark's train set; None for a folder, whose role only its user knows.
         See `roles.role_of` for the role in relation to a particular train set.
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
     side: height and width of the images, where that is known. images: how many, of a part to the nearest.
     files: paths under the root; a folder's ends in a slash. Embedded datasets have none.
-    checksums: of those files for which one is published. content: hashes of the pixels and labels.
+    content: hashes of the pixels and labels, where they are known.
     sources: what to fetch. by_hand: how to get it where that cannot be automated.
     part: for a part of a split. listed: for images of another dataset that a file lists.
     corruption, severity: for a corrupted test set; "" and 0 elsewhere.
     """
 
     name: str
-    reader: str = ""
-    loader: Callable[..., Any] | None = None
+    reader: str | Callable[..., Any]
     role: Role | None = None
     benchmark: str = ""
     side: int | None = None
     images: int | None = None
     files: tuple[str, ...] = ()
-    checksums: Mapping[str, str] = field(default_factory=dict)
     content: Content | None = None
     sources: tuple[Source, ...] = ()
     by_hand: str = ""
@@ -114,7 +112,7 @@ class Dataset:
     @property
     def may_change(self) -> bool:
         """Return whether the name does not fix the content: a folder's files, or what a user's function returns."""
-        return self.is_folder or self.loader is not None
+        return self.is_folder or callable(self.reader)
 
     @property
     def whole(self) -> str:

@@ -53,8 +53,6 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, digests: Sequenc
     >>> [part.tolist() for part in stratified(torch.zeros(4), (0.5, 0.5), digests=("d", "a", "c", "a"))]
     [[1, 3], [0, 2]]
     """
-    if abs(sum(fractions) - 1) > 1e-9 or min(fractions) <= 0:
-        raise ValueError(f"fractions must be positive and sum to 1, got {fractions}")
     keys = digests or [hashlib.sha256(f"0:{index}".encode()).hexdigest() for index in range(len(labels))]
     last = len(fractions) - 1
     classes: dict[int, dict[str, list[int]]] = {}

@@ -71,20 +71,6 @@ def test_an_interrupted_build_is_resumed_without_redoing_what_is_done(source, tm
         assert (resumed / f"{name}.npy").read_bytes() == (straight / f"{name}.npy").read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["cut off", "empty", "another shape"])
-def test_a_damaged_file_is_built_again(source, tmp_path, damage):
-    folder = build_corrupted(source, tmp_path, names=NAMES)
-    path, whole = folder / "contrast.npy", (folder / "contrast.npy").read_bytes()
-    if damage == "another shape":
-        np.save(path, np.load(path)[:12])
-    else:
-        path.write_bytes(whole[: {"cut off": len(whole) - 1, "empty": 0}[damage]])
-    rebuilt = set()
-    build_corrupted(source, tmp_path, names=NAMES, on_progress=lambda name, _: rebuilt.add(name))
-    assert rebuilt == {"contrast"}
-    assert path.read_bytes() == whole
-
-
 def test_another_build_in_the_same_folder_is_refused(source, tmp_path):
     build_corrupted(source, tmp_path, names=["contrast"])
     with pytest.raises(ValueError, match=r"holds another build .*seed is 0, not 1"):

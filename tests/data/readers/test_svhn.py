@@ -47,14 +47,6 @@ def test_wrong_content_names_the_file_and_the_difference(tmp_path: Path, case: s
     assert str(tmp_path / "test_32x32.mat") in str(error.value)
 
 
-def test_a_cut_file_is_named(tmp_path: Path) -> None:
-    write_svhn(tmp_path)
-    path = tmp_path / "test_32x32.mat"
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(ValueError, match=r"test_32x32\.mat as a MAT-file"):
-        data.load("svhn/test", root=tmp_path)
-
-
 @pytest.mark.real_data
 def test_real_svhn(real_root: Path) -> None:
     dataset = data.load("svhn/test", root=real_root)
@@ -63,4 +55,3 @@ def test_real_svhn(real_root: Path) -> None:
     mean, std = channel_statistics(dataset.images)
     np.testing.assert_allclose(mean, (0.4524, 0.4525, 0.4690), atol=6e-5)
     np.testing.assert_allclose(std, (0.2194, 0.2266, 0.2285), atol=6e-5)
-    assert data.verify("svhn/test", root=real_root).status == "ok"

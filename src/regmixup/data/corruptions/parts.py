@@ -67,21 +67,16 @@ def apply(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
 
 
 def gaussian(x: Tensor, sigma: float, *, cut: float = 4.0, border: Border = "edge") -> Tensor:
-    """Convolve with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma 0 is the identity."""
-    if _radius(sigma, cut) == 0:
-        return x
-    height, width = x.shape[-2:]
-    return apply(x, gaussian_matrix(height, sigma, cut, border), gaussian_matrix(width, sigma, cut, border))
-
-
-def _radius(sigma: float, cut: float) -> int:
-    return int(cut * sigma + 0.5)
+    """Convolve with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma: above 0."""
+    rows, columns = (gaussian_matrix(side, sigma, cut, border) for side in x.shape[-2:])
+    return apply(x, rows, columns)
 
 
 @lru_cache(maxsize=64)
 def gaussian_matrix(size: int, sigma: float, cut: float, border: Border) -> np.ndarray:
     """Return the (size, size) matrix of a filter with weights ~ exp(-k^2 / (2 sigma^2)), |k| <= cut sigma."""
-    offset = np.arange(-_radius(sigma, cut), _radius(sigma, cut) + 1)
+    radius = int(cut * sigma + 0.5)
+    offset = np.arange(-radius, radius + 1)
     return filter_matrix(size, np.exp(-(offset**2) / (2 * sigma**2)), border)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -30,10 +29,8 @@ def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
     """List the files of `imagenet/train` or `imagenet/val`."""
     folder = root / "imagenet" / dataset.split
     classes = class_folders(folder)
-    strange = [name for name in classes if not re.fullmatch(r"n\d{8}", name)]
-    if strange or not classes:
-        got = repr(strange[0]) if strange else "no folder: sort the images into them, for example by valprep.sh"
-        raise wrong_file(folder, "folders named by WordNet ids (n and 8 digits)", got)
+    if strange := [name for name in classes if not re.fullmatch(r"n\d{8}", name)]:
+        raise wrong_file(folder, "folders named by WordNet ids (n and 8 digits)", repr(strange[0]))
     files = from_class_folders(dataset.name, folder, {name: label for label, name in enumerate(classes)}, classes)
     if dataset.split == "train":
         return files
@@ -43,8 +40,10 @@ def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
 
 def load_variant(dataset: Dataset, root: Path) -> FolderSet:
     """List the files of `imagenet-a/test`, or of -r, -o, -v2 or -sketch."""
+    from timm.data.imagenet_info import ImageNetInfo  # takes a second
+
     folder = root / dataset.files[0]
-    classes = wnids()
+    classes = tuple(sorted(ImageNetInfo().label_names()))
     is_numbered = dataset.family == "imagenet-v2"
     label_of = {str(label) if is_numbered else wnid: label for label, wnid in enumerate(classes)}
     folders = class_folders(folder)
@@ -54,12 +53,3 @@ def load_variant(dataset: Dataset, root: Path) -> FolderSet:
     labels = {name: label_of[name] for name in sorted(folders, key=lambda name: label_of[name])}
     info = {"class_subset": ",".join(map(str, labels.values()))} if dataset.family in SUBSETS else {}
     return replace(from_class_folders(dataset.name, folder, labels, classes), info=info)
-
-
-def wnids() -> tuple[str, ...]:
-    """Return the sorted WordNet ids of the 1000 classes, from timm's list."""
-    timm = find_spec("timm")  # importing it takes a second
-    assert timm is not None
-    assert timm.origin is not None
-    listed = Path(timm.origin).with_name("data") / "_info" / "imagenet_synsets.txt"
-    return tuple(sorted(listed.read_text(encoding="utf-8").split()))
