@@ -96,19 +96,6 @@ def test_reliability_bins_give_the_ece_back():
         assert all(value is None for count, value in zip(bins["count"], bins["accuracy"], strict=True) if not count)
 
 
-def test_probs_of_their_own_decide_the_entropy_along_a_path():
-    """Monte-Carlo probabilities are not the softmax of the logits: certain logits, uniform probabilities."""
-    logits = torch.tensor([[50.0, 0.0]] * 6)
-    info = {"pairs": "2", "lambdas": "3"}
-    sure = Predictions(logits, torch.zeros(6, dtype=torch.int64), dataset="path:toy", info=info)
-    unsure = replace(sure, probs=torch.full((6, 2), 0.5))
-    assert curves.path_curves(sure, pairs=2)["mean"] == [0.0] * 3
-    found = curves.path_curves(unsure, pairs=1)
-    assert found["mean"] == pytest.approx([math.log(2)] * 3, abs=1e-5)
-    assert found["pairs"] == [pytest.approx([math.log(2)] * 3, abs=1e-5)]
-    assert [row[-1] for row in found["counts"]] == [2, 2, 2]
-
-
 CERTAIN, UNIFORM = [1000.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
 HALF = [0.0, 0.0, -1000.0, -1000.0]  # entropy log 2 = half of log 4
 

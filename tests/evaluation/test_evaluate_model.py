@@ -1,13 +1,11 @@
 """Evaluating any module with its loaders."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from torchvision.models import GoogLeNetOutputs
 
 import regmixup as rm
 from regmixup.evaluation import evaluate as evaluation
@@ -70,39 +68,20 @@ def test_ood_loaders_may_give_images_alone_and_labels_may_be_a_list():
     assert one == other
 
 
-class TwoAnswers(nn.Module):
-    """As networks answer that return feature maps before the logits."""
-
-    def forward(self, x):
-        return x, x.flatten(1)
-
-
 class Answer(nn.Module):
-    """A network whose output holds the logits beside other things."""
+    """A network whose output holds the logits beside other things; all forms are tested with objectives."""
 
-    def __init__(self, form):
+    def __init__(self):
         super().__init__()
-        self.net, self.form = model(), form
+        self.net = model()
 
     def forward(self, x):
-        return self.form(self.net(x))
+        return {"logits": self.net(x), "loss": None}
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda logits: {"logits": logits, "loss": None},
-        lambda logits: SimpleNamespace(logits=logits, hidden_states=None),
-        lambda logits: GoogLeNetOutputs(logits, None, -logits),
-        lambda logits: (logits, logits.repeat(1, 3)),
-        lambda logits: [logits],
-    ],
-    ids=["dict", "object", "named tuple", "tuple", "list"],
-)
-def test_outputs_that_hold_logits_are_understood(form):
+def test_outputs_that_hold_logits_are_understood():
     loaders = {"test": loader(0), "ood": {"far": loader(1)}}
-    rows = rm.evaluate(Answer(form), loaders, bootstrap=None)
-    assert rows == rm.evaluate(model(), loaders, bootstrap=None)
+    assert rm.evaluate(Answer(), loaders, bootstrap=None) == rm.evaluate(model(), loaders, bootstrap=None)
 
 
 @pytest.mark.parametrize("shape", [(12,), (1, 3, 2, 2)])
@@ -115,45 +94,20 @@ def test_inputs_need_not_be_images(shape):
     assert rows == expected
 
 
-def test_labels_of_one_column_are_class_indices():
-    x, y = images(0)
-    rows = [rm.evaluate(model(), {"test": [(x, labels)]}, bootstrap=None) for labels in (y, y[:, None])]
-    assert rows[0] == rows[1]
-
-
-PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\.\) and \(N,\)"
-
-
 @pytest.mark.parametrize(
     ("subject", "loaders", "message"),
     [
         (torch.zeros(3, 4), None, "subject must be Predictions or an nn.Module, got Tensor"),
         (model(), {"val": []}, r"""loaders must be a table with at least "test", .*, got the keys \['val'\]"""),
         (model(), {"test": [], "val": []}, "unknown role in loaders 'val': Available: "),
-        (model(), {"test": []}, "batches of test must hold at least one"),
-        (model(), {"test": [images(0)[0]]}, f"{PAIRS}, got one tensor of shape .30, 3, "),
-        (model(), {"test": [{"image": 1, "label": 2}]}, rf"{PAIRS}, got dict .'image': 1, 'label': 2"),
-        (model(), {"test": [("a.png", 1)]}, f"{PAIRS}, got tuple .'a.png', 1"),
-        (model(), {"test": [7]}, f"{PAIRS}, got int"),
         (
             model(),
-            {"test": TensorDataset(*images(0))},
-            rf"{PAIRS}, got .* of shapes \(3, 2, 2\) and .*DataLoader\(",
-        ),
-        (
-            model(),
-            {"test": [(images(0)[0], torch.eye(30))]},
-            rf"{PAIRS}, got .*\(30, 30\), torch.float32; labels are int",
+            {"test": [("a.png", 1)]},
+            r"batches of test must be \(images, labels\) pairs .* got tuple .'a.png', 1",
         ),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
-        (model(), {"test": loader(0), "ood": {"far": [{"image": 1}]}}, r"batches of far must be images or \(images, l"),
         (nn.Sequential(model(), nn.Softmax(dim=1)), {"test": loader(0)}, "the logits of test look like probabilities"),
-        (TwoAnswers(), {"test": loader(0)}, "must return logits .N, K., N = .* got .7, 3, 2, 2.: .*nn.Module"),
-        (
-            predict_batches(model(), [images(0)]),
-            {"test": loader(0)},
-            "loaders must be left out where predictions are given",
-        ),
+        (predict_batches(model(), [images(0)]), {"test": loader(0)}, "loaders must be left out where predictions are given"),
     ],
 )
 def test_wrong_arguments_are_explained(subject, loaders, message):

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
+from regmixup.evaluation.class_subset import restrict_pair
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.metrics.detection import auroc
 from regmixup.metrics.scores import SCORES
-from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling, ensemble, probabilities
+from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling, ensemble
 from regmixup.types import Predictions
 from tests.evaluation.test_evaluate import CLASSIFICATION, OOD, SHIFT, TEST, VALIDATION, value
 from tests.posthoc.made_up import linear_head
@@ -139,15 +139,6 @@ class TestClassSubset:
         expected = Predictions(probs.log(), labels // 2, probs=probs / probs.sum(dim=1, keepdim=True))
         check_classification(rows, expected, expected.probs, dataset="toy-a/test (2 classes)", corruption="mean")
 
-    def test_without_posthoc_the_restriction_is_that_of_the_logits(self):
-        shifted = replace(SHIFT[0], dataset="toy-a/test", info=self.info, labels=torch.where(SHIFT[0].labels < 2, 1, 3))
-        rows = evaluate(TEST, validation=VALIDATION, shift=[shifted])
-        temperature = value(rows, metric="temperature")
-        logits = shifted.logits[:, [1, 3]].double() / temperature
-        found = value(rows, dataset="toy-a/test (2 classes)", corruption="mean", posthoc="temperature", metric="nll")
-        expected = CLASSIFICATION["nll"](logits.softmax(dim=1), shifted.labels // 2)
-        assert found == pytest.approx(expected, abs=1e-12)
-
     def test_ood_sets_carry_their_probabilities(self):
         ood = replace(UNCERTAIN["ood"][0], dataset="toy-o/test", info=self.info)
         known = self.posthoc(UNCERTAIN["test"])
@@ -160,8 +151,3 @@ class TestClassSubset:
         entropies = [torch.special.entr(part).sum(dim=1) for part in parts]
         found = value(rows, dataset="toy-o/test (2 classes)", score="entropy", metric="auroc")
         assert found == pytest.approx(auroc(*entropies), abs=1e-12)
-
-    def test_probabilities_of_a_softmax_restrict_like_its_logits(self):
-        p = replace(TEST, info=self.info, labels=torch.ones_like(TEST.labels))
-        as_probs = restrict_predictions(replace(p, probs=probabilities(p)))
-        torch.testing.assert_close(as_probs.probs, probabilities(restrict_predictions(p)), rtol=0, atol=1e-12)

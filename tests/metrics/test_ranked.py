@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.metrics.bootstrap import Bootstrap, resampled
-from regmixup.metrics.calibration import CLASSIFICATION, accuracy, adaptive_ece, ece, nll
+from regmixup.metrics.calibration import CLASSIFICATION, ece, nll
 from regmixup.metrics.detection import DETECTION, ScorePair, auroc
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.ranked import Ranked, ascending_order
@@ -94,20 +94,6 @@ def test_selection_equals_the_metric_of_the_samples_drawn(distinct):
     pair = ScorePair.of_errors(scores, correct)
     for name, values in resampled(SELECTIVE, pair.weighted, counts[:, correct], counts[:, ~correct]).items():
         assert values.tolist() == pytest.approx([SELECTIVE[name](*sample) for sample in drawn], abs=1e-12), name
-
-
-def test_weights_need_not_sum_to_the_number_of_samples():
-    """Some samples alone, or all of them twice: rows of different sums."""
-    probs, labels = softmax_table(30, 3, seed=5)
-    some = torch.arange(30) % 3 > 0
-    rows = torch.stack([some.long(), 2 * torch.ones(30).long()])
-    weighted = Outcomes.of(probs, labels, terms=True).weighted(rows)
-    for metric in (accuracy, nll, ece, adaptive_ece):
-        assert float(metric(weighted)[0]) == pytest.approx(metric(probs[some], labels[some]), abs=1e-12)
-    scores, correct = torch.rand(30, generator=torch.Generator().manual_seed(0)), labels == 0
-    areas = aurc(ScorePair.of_errors(scores, correct).weighted(rows[:, correct], rows[:, ~correct]))
-    assert float(areas[0]) == pytest.approx(aurc(scores[some], correct[some]), abs=1e-12)
-    assert float(areas[1]) == pytest.approx(aurc(scores.repeat(2), correct.repeat(2)), abs=1e-12)
 
 
 def test_chunks_join_without_a_seam(monkeypatch):

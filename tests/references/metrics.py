@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
+from functools import wraps
 from itertools import pairwise
 
 import numpy as np
@@ -118,53 +119,59 @@ def fpr_accepting_id(id_scores, ood_scores, accepted, out_of):
     raise AssertionError("the largest score accepts all")
 
 
+def digits_50(twin):
+    """Compute a twin of one sample's logits with 50 digits."""
+
+    @wraps(twin)
+    def computed(logits, *options):
+        with localcontext() as context:
+            context.prec = 50
+            return float(twin([Decimal(float(s)) for s in logits], *options))
+
+    return computed
+
+
+def exact_softmax(logits):
+    weights = [s.exp() for s in logits]
+    return [w / sum(weights) for w in weights]
+
+
+@digits_50
 def entropy(logits):
-    """-sum p log p of one sample's logits, with 50 digits."""
-    with localcontext() as context:
-        context.prec = 50
-        weights = [Decimal(float(s)).exp() for s in logits]
-        probs = [w / sum(weights) for w in weights]
-        return float(-sum(p * p.ln() for p in probs))
+    return -sum(p * p.ln() for p in exact_softmax(logits))
 
 
+@digits_50
 def dempster_shafer(logits):
-    """K / (K + sum exp s) as written in the paper, with 50 digits."""
-    with localcontext() as context:
-        context.prec = 50
-        return float(len(logits) / (len(logits) + sum(Decimal(float(s)).exp() for s in logits)))
+    """K / (K + sum exp s) as written in the paper."""
+    return len(logits) / (len(logits) + sum(s.exp() for s in logits))
 
 
+@digits_50
 def energy(logits):
-    with localcontext() as context:
-        context.prec = 50
-        return float(-sum(Decimal(float(s)).exp() for s in logits).ln())
+    return -sum(s.exp() for s in logits).ln()
 
 
+@digits_50
 def max_probability(logits):
-    with localcontext() as context:
-        context.prec = 50
-        weights = [Decimal(float(s)).exp() for s in logits]
-        return float(1 - max(weights) / sum(weights))
+    return 1 - max(exact_softmax(logits))
 
 
+@digits_50
 def max_logit(logits):
-    return -max(float(s) for s in logits)
+    return -max(logits)
 
 
+@digits_50
 def gen(logits, gamma="0.1", num_top=100):
-    """sum p^gamma (1 - p)^gamma over the largest probabilities, with 50 digits."""
-    with localcontext() as context:
-        context.prec = 50
-        weights = [Decimal(float(s)).exp() for s in logits]
-        probs = sorted((w / sum(weights) for w in weights), reverse=True)
-        return float(sum(p ** Decimal(gamma) * (1 - p) ** Decimal(gamma) for p in probs[:num_top]))
+    """sum p^gamma (1 - p)^gamma over the largest probabilities."""
+    probs = sorted(exact_softmax(logits), reverse=True)
+    return sum((p * (1 - p)) ** Decimal(gamma) for p in probs[:num_top])
 
 
+@digits_50
 def odin(logits, temperature=1000):
-    with localcontext() as context:
-        context.prec = 50
-        weights = [(Decimal(float(s)) / temperature).exp() for s in logits]
-        return float(1 - max(weights) / sum(weights))
+    return 1 - max(exact_softmax([s / temperature for s in logits]))
 
 
 def softmax(logits):

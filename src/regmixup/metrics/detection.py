@@ -76,11 +76,16 @@ class ScorePair:
         return replace(self, inside=self.inside.weighted(id_weights), outside=self.outside.weighted(ood_weights))
 
     @cached_property
+    def weight_below(self) -> tuple[Tensor, Tensor]:
+        """(R, M) both: the weight of the scores inside that are <, and <=, each of the scores outside."""
+        below, below_or_tied = self.ood_among_id
+        return self.inside.weight_before(below), self.inside.weight_before(below_or_tied)
+
+    @cached_property
     def won(self) -> Tensor:
         """(R, 1): twice the number of pairs in which the score outside is the larger, where a tie is half a pair."""
-        below, below_or_tied = self.ood_among_id
-        twice = self.inside.weight_before(below) + self.inside.weight_before(below_or_tied)
-        return (twice * self.outside.times).sum(dim=1, keepdim=True)
+        below, below_or_tied = self.weight_below
+        return ((below + below_or_tied) * self.outside.times).sum(dim=1, keepdim=True)
 
     def value(self, values: Tensor) -> Value:
         """Return values (R, 1) as the result of a metric."""
@@ -122,7 +127,7 @@ def aupr(
     if positive == "ood":
         wanted = outside
         hits = outside.total - outside.weight_before(places(outside.values, outside.values))
-        false = inside.total - inside.weight_before(pair.ood_among_id[0])
+        false = inside.total - pair.weight_below[0]
     elif positive == "id":
         wanted = inside
         hits = inside.weight_before(places(inside.values, inside.values, right=True))

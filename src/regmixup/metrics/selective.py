@@ -66,8 +66,8 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     right, wrong = pair.inside, pair.outside
     total = right.total + wrong.total
     first, last = (
-        right.weight_before(among_right) + wrong.weight_before(among_wrong)
-        for among_right, among_wrong in zip(pair.ood_among_id, positions(wrong.values, wrong.values), strict=True)
+        among_right + wrong.weight_before(places)
+        for among_right, places in zip(pair.weight_below, positions(wrong.values, wrong.values), strict=True)
     )
     ranks = precise(torch.arange(1, int(total.max()) + 1, device=total.device))
     harmonic = torch.cat([ranks.new_zeros(1), ranks.reciprocal().cumsum(0)])
