@@ -86,7 +86,7 @@ def complete_run(
         else:
             with suppress(InUseError):  # another process trains it; this run needs it only at the end
                 train_here(companion.config, 0)
-            run = train_here(planned.config, companion.config.all_epochs)
+            run = train_here(planned.config, companion.config.total_epochs * companion.config.members)
             choices = evaluate_run(companion, train_here(companion.config, 0), root=root, device=device)
         return evaluate_run(planned, run, root=root, device=device, choices=choices)
 
