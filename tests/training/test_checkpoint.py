@@ -218,8 +218,12 @@ class TestSchedule:
         assert not schedule.after_step()
         now = 220.0
         assert schedule.after_step()
-        schedule.saved(begun=220.0)
+        schedule.saved(begun=210.0)
+        now = 339.0
         assert not schedule.after_step()
+        assert not schedule.after_epoch()
+        now = 340.0
+        assert schedule.after_epoch()
 
     def test_after_an_epoch_that_took_a_hundred_times_as_long_as_saving(self, monkeypatch):
         now = 0.0

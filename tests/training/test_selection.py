@@ -156,7 +156,7 @@ def test_which_epoch_is_kept(monkeypatch, metric, values, kept):
     one = selection(model, metric)
     for epoch, value in enumerate(values, start=1):
         model.weight.data.fill_(epoch)
-        average.rows[torch.float32].fill_(10 * epoch)
+        average.values["weight"].fill_(10 * epoch)
         monkeypatch.setattr(one, "measure", lambda model, ranks, value=value: {metric: value})
         one.end_epoch(epoch, model, average, Ranks())
         assert model.weight.tolist() == [[epoch]]

@@ -126,7 +126,7 @@ def main(args: Sequence[str]) -> None:
         print(classes)
     label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
-        run = start(**progress.hooks(label, config.all_epochs))
+        run = start(**progress.hooks(label, config.total_epochs * config.members))
     print(f"epoch {config.total_epochs}: {describe(run.history())}")
     if selected := run.provenance().get("selected"):
         print(f"the model is epoch {selected['epoch']}: {selected['by']} {selected['value']:.4f} on {selected['on']}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -15,7 +15,6 @@ from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts
-from regmixup.training.optim import cut_up, flattened
 
 REFRESH_BATCH = 512
 """Most images per batch when statistics are estimated again."""
@@ -52,6 +51,17 @@ class Statistics:
         self.ranks.sum(changes)
         for buffer, before, change in zip(self.buffers, self.before, cut_up(changes, self.before), strict=True):
             torch.add(before, change, out=buffer)
+
+
+def flattened(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the values of all tensors in one row."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def cut_up(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts of a row of `flattened` tensors, each in the shape of its tensor: views, not copies."""
+    parts = row.split([tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def drop_counters(model: nn.Module) -> None:

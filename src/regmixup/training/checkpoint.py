@@ -90,7 +90,7 @@ class Schedule:
         return time.monotonic() - self.last >= 60 * self.minutes
 
     def after_epoch(self) -> bool:
-        return time.monotonic() - self.last >= _RARELY * self.cost
+        return self.after_step() or time.monotonic() - self.last >= _RARELY * self.cost
 
     def saved(self, begun: float) -> None:
         """Note that a save has ended. begun: when it began, by the monotonic clock."""

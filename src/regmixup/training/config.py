@@ -56,10 +56,6 @@ class TrainConfig(Recipe):
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
         encode(self.objective)  # a loss that cannot be recorded is refused here, not after the first epoch
-        if not isinstance(self.head, Head):
-            raise ValueError(f"head must be a Head such as GPHead(), got {self.head!r}")
-        if self.constraint is not None and not isinstance(self.constraint, Constraint):
-            raise ValueError(f"constraint must be None or a Constraint such as SpectralNorm(), got {self.constraint!r}")
         needed = self.objective.head
         if needed and needed != self.head_name:
             raise ValueError(f"head must be {needed!r} for {self.objective}, got {self.head_name!r}")
@@ -95,11 +91,6 @@ class TrainConfig(Recipe):
         """
         seeds = range(self.seed * self.members, (self.seed + 1) * self.members)
         return [dataclasses.replace(self, members=1, seed=seed) for seed in seeds]
-
-    @property
-    def all_epochs(self) -> int:
-        """Return the epochs of all models together."""
-        return self.total_epochs * self.members
 
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:

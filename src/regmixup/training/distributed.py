@@ -117,29 +117,24 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         if world_size() == 1:
             yield Ranks()
             return
-        _join(device)
-    ranks = Ranks(dist.get_rank(), dist.get_world_size(), stride=10 if device.type == "cuda" else 1)
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"device must be cpu or cuda for several processes, got {device.type}")
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        store, rank, world = next(rendezvous("env://"))
+        # torchrun keeps its store when it restarts processes, with the addresses of those that have died.
+        store = PrefixStore(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)} of {world}", store)
+        # With gloo beside NCCL, messages between CPUs do not wait for the GPU.
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world)
+        atexit.register(dist.destroy_process_group)
     try:
-        yield ranks
+        yield Ranks(dist.get_rank(), dist.get_world_size(), stride=10 if device.type == "cuda" else 1)
     except BaseException:
         # An orderly shutdown would wait for ranks that wait for this one. Without it the end of this process closes
         # its connections, which ends the others.
         atexit.unregister(dist.destroy_process_group)
         raise
-
-
-def _join(device: torch.device) -> None:
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda for several processes, got {device.type}")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    # With gloo beside NCCL, messages between CPUs do not wait for the GPU.
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store, rank, world = next(rendezvous("env://"))
-    # torchrun keeps its store when it restarts processes, with the addresses of those that have died.
-    attempt = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)} of {world}"
-    dist.init_process_group(backend, store=PrefixStore(attempt, store), rank=rank, world_size=world)
-    atexit.register(dist.destroy_process_group)
 
 
 def world_size() -> int:

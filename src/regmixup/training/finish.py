@@ -16,7 +16,7 @@ from regmixup.config import NUMERICS_VERSION, encode
 from regmixup.run_folder import write_provenance
 from regmixup.training.checkpoint import forget_previous
 from regmixup.training.config import device_name
-from regmixup.training.loading import clean_parts, evaluation_transform, reader
+from regmixup.training.loading import clean_parts, reader
 from regmixup.training.loop import Training
 from regmixup.training.stopping import Interrupted, Stop
 
@@ -41,15 +41,13 @@ def finish(training: Training, stop: Stop) -> None:
 
 def finalize(training: Training) -> bool:
     """Let the head see the clean train images, if it wants to; return whether it did."""
-    transform = evaluation_transform(training.config, files=training.dataset.shape is None)
-    images = clean_parts(training.dataset, reader(transform, training.shape[1:]))
+    images = clean_parts(training.dataset, reader(training.transform, training.shape[1:]))
     return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
 
 
 def provenance_record(training: Training) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
     config, selection = training.config, training.selection
-    transform = evaluation_transform(config, files=training.dataset.shape is None)
     sets = [training.dataset, *([selection.dataset] if selection is not None else [])]
     return {
         "fingerprint": training.run.fingerprint,
@@ -57,7 +55,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint for dataset in sets},
         "input": list(training.shape),
-        "transform": None if transform is None else encode(transform),
+        "transform": training.transform and encode(training.transform),
         "classes": list(training.dataset.classes),
         "device": device_name(training.device),
         "engine": encode(training.engine),

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from regmixup.training.batch_norm import flattened
 from regmixup.training.distributed import Ranks
-from regmixup.training.optim import flattened
 
 
 class DivergedError(RuntimeError):

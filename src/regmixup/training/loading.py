@@ -40,9 +40,11 @@ def make_loaders(
             balanced=balanced,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
+    assert isinstance(dataset, (FolderSet, ImageSet))
+    sources = dataset.paths if isinstance(dataset, FolderSet) else dataset.images
     return [
         StreamingLoader(
-            _sources(dataset),
+            sources,
             dataset.labels,
             transform=train_transform(dataset, config),
             balanced=balanced,
@@ -56,19 +58,6 @@ def make_loaders(
         )
         for shard in mine
     ]
-
-
-def _sources(dataset: LabelledImages) -> tuple[str, ...] | Tensor:
-    """Return what worker processes read: paths, or images in memory that Pillow can hold."""
-    if isinstance(dataset, FolderSet):
-        return dataset.paths
-    assert isinstance(dataset, ImageSet)
-    if dataset.images.dtype != torch.uint8 or dataset.shape[0] not in (1, 3):
-        raise ValueError(
-            f"rand_augment must be 0 for {dataset.name}, whose images are {dataset.images.dtype} with "
-            f"{dataset.shape[0]} channels: it needs uint8 images with 1 or 3"
-        )
-    return dataset.images
 
 
 def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform:

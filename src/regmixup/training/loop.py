@@ -33,6 +33,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
+from regmixup.training.loading import evaluation_transform
 from regmixup.training.optim import Average, Copy, make_optimizer, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, Throughput, combine, means, precise
 from regmixup.training.run import Run
@@ -132,6 +133,7 @@ class Training:
         self.steps, self.num_images = len(self.loaders[0]), self.loaders[0].num_images  # of an epoch
         steps = self.config.total_epochs * self.steps
         self.execution = choose_execution(self.engine, self.config, self.device, steps=steps)
+        self.transform = evaluation_transform(self.config, files=self.dataset.shape is None)
         self.shard_numbers = range(self.ranks.rank, self.config.num_shards, self.ranks.world)
         self.optimizer = make_optimizer(self.model, self.config)
         self.average = Average(self.model, self.config.ema) if self.config.ema > 0 else None

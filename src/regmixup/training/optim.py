@@ -5,8 +5,7 @@ All of it is decided on the device, so that a CUDA graph can capture the step: l
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,56 +77,43 @@ def set_frozen(model: Classifier, *, frozen: bool) -> bool:
 class Copy:
     """A second set of a model's weights and buffers, kept in a checkpoint beside the model's own under `prefix`.
 
-    Values of one type are in one row. counters: further numbers that a checkpoint must have, by name.
+    live: the model's own tensors, by name. values: the copies. counters: further numbers that a checkpoint must have.
     """
 
     prefix: str
     counters: dict[str, Tensor]
 
     def __init__(self, model: nn.Module) -> None:
-        self._live: dict[torch.dtype, dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in model.state_dict().items():
-            self._live[tensor.dtype][name] = tensor
-        self.rows = self.live_rows()
-        self.device = next(iter(self.rows.values())).device
-
-    def live_rows(self) -> dict[torch.dtype, Tensor]:
-        """Return what the model has now."""
-        return {dtype: flattened(group.values()) for dtype, group in self._live.items()}
+        self.live = model.state_dict()
+        self.values = {name: tensor.clone() for name, tensor in self.live.items()}
+        self.device = next(iter(self.values.values())).device
 
     def state(self) -> dict[str, Tensor]:
-        """Return the values by the names of the model's state dict, and the counters; views, not copies."""
-        return self.counters | {name: part for name, _, part in self._parts(self.rows)}
-
-    def tensors(self) -> list[Tensor]:
-        return [*self.rows.values(), *self.counters.values()]
+        """Return all that a checkpoint must have."""
+        return self.counters | self.values
 
     @contextmanager
     @torch.no_grad()
     def in_place(self) -> Iterator[None]:
         """Give the model these values; at the end keep what they have become, and give the model its own back."""
-        kept = self.live_rows()
-        self._copy_to_model(self.rows)
+        kept = {name: tensor.clone() for name, tensor in self.live.items()}
+        copy_values(self.values, self.live)
         yield
-        for dtype, row in self.live_rows().items():
-            self.rows[dtype].copy_(row)
-        self._copy_to_model(kept)
+        copy_values(self.live, self.values)
+        copy_values(kept, self.live)
 
-    def _copy_to_model(self, rows: dict[torch.dtype, Tensor]) -> None:
-        for _, target, part in self._parts(rows):
-            target.copy_(part)
 
-    def _parts(self, rows: dict[torch.dtype, Tensor]) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yield each name of the model's state dict, the model's tensor, and the values for it in the rows: a view."""
-        for dtype, group in self._live.items():
-            for (name, live), part in zip(group.items(), cut_up(rows[dtype], [*group.values()]), strict=True):
-                yield name, live, part
+def copy_values(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
+    """Copy tensors to those of the same names, in place."""
+    for name, tensor in source.items():
+        target[name].copy_(tensor)
 
 
 class Average(Copy):
     """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
 
-    d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. What is not a floating-point number is copied.
+    d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. Whole numbers are copied, and so are tensors
+    with infinite ones, such as masks.
     """
 
     prefix = "ema."
@@ -137,26 +123,16 @@ class Average(Copy):
         self.decay = decay
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
         self.counters = {"updates": self.updates}
+        self.averaged = {n for n, tensor in self.live.items() if tensor.is_floating_point() and tensor.isfinite().all()}
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the mean towards the weights; nothing is read from the device."""
         updates = self.updates.to(torch.float64 if self.device.type == "cpu" else torch.float32)
-        decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
-        for dtype, mean in self.rows.items():
-            live = flattened(self._live[dtype].values())
-            new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
-            # Equal numbers stay: an infinite one, as in a mask, has no difference from itself.
-            torch.where(mean == live, mean, new, out=mean)
+        share = 1 - ((1 + updates) / (10 + updates)).clamp(max=self.decay)
+        for name, mean in self.values.items():
+            if name in self.averaged:
+                mean.lerp_(self.live[name], share.to(mean.dtype))
+            else:
+                mean.copy_(self.live[name])
         self.updates += 1
-
-
-def flattened(tensors: Iterable[Tensor]) -> Tensor:
-    """Return the values of all tensors in one row."""
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])
-
-
-def cut_up(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts of a row of `flattened` tensors, each in the shape of its tensor: views, not copies."""
-    parts = row.split([tensor.numel() for tensor in tensors])
-    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]

@@ -90,7 +90,7 @@ class Run:
         try:
             if fingerprint(_read_config(self.folder)) != self.fingerprint:
                 return "config.json is that of another run"
-            self._read_provenance()
+            run_folder.read_provenance(self.folder)
             if self.config.members > 1:
                 return next((lack for member in self.members() if (lack := member.lacks(whole=whole))), "")
             position = read_position(self.checkpoint, fingerprint=self.fingerprint)
@@ -152,14 +152,7 @@ class Run:
         """Return what a finished run recorded: versions, device, data, the shape of its input, its classes."""
         if lack := self.lacks():
             raise ValueError(f"{self.folder} is not finished ({lack}): train it to the end before using its model")
-        return self._read_provenance()
-
-    def _read_provenance(self) -> dict[str, Any]:
-        record = run_folder.read_provenance(self.folder)
-        if not {"classes", "input", "data", "transform"} <= record.keys():
-            path = self.folder / run_folder.PROVENANCE
-            raise ValueError(f"{path} is damaged: it lacks classes, input, data or transform")
-        return record
+        return run_folder.read_provenance(self.folder)
 
     def transform(self) -> EvalTransform | None:
         """Return how image files are brought to the network's size; None: they must have it already."""

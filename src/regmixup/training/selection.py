@@ -22,7 +22,7 @@ from regmixup.metrics import accuracy, brier
 from regmixup.networks.precision import products
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, match_channels
-from regmixup.training.optim import Average, Copy
+from regmixup.training.optim import Average, Copy, copy_values
 from regmixup.training.reporting import precise
 from regmixup.types import higher_is_better
 
@@ -82,8 +82,7 @@ class Selection(Copy):
         current = self.value.new_tensor(measured[self.metric])
         sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
         if int(self.epoch) == 0 or bool(sign * current > sign * self.value):
-            for dtype, row in (average.rows if average is not None else self.live_rows()).items():
-                self.rows[dtype].copy_(row)
+            copy_values(average.values if average is not None else self.live, self.values)
             self.epoch.fill_(epoch)
             self.value.copy_(current)
         return {name.replace("-", "_"): number for name, number in measured.items()}

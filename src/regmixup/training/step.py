@@ -93,7 +93,7 @@ class TrainingStep:
         """Return all that a step changes, apart from the tally."""
         states = self.optimizer.state.values()
         momenta = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
-        mean = self.average.tensors() if self.average is not None else []
+        mean = self.average.state().values() if self.average is not None else ()
         return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *self.guard.tensors()]
 
 

@@ -19,10 +19,11 @@ from regmixup.training.config import TrainConfig, check_present, choose_device, 
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, settings
 from regmixup.training.finish import finish
+from regmixup.training.loop import Training
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, TensorBoard, check_tensorboard, counted_on
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
-from regmixup.training.stopping import Interrupted, stopping
+from regmixup.training.stopping import Interrupted, Stop, stopping
 
 
 class Hooks(TypedDict, total=False):
@@ -67,7 +68,7 @@ def train(
     check_count("workers", workers, least=0)
     if tensorboard:
         check_tensorboard()
-    with joined(device) as ranks, ExitStack() as stack:
+    with joined(device) as ranks:
         if not ranks.first:
             on_start = on_step = on_epoch = None
         config = resolve(config, device, world=ranks.world)
@@ -83,32 +84,37 @@ def train(
             train_members(run, train_member, ranks=ranks, dry_run=dry_run, on_step=on_step, on_epoch=on_epoch)
         else:
             check_present(device)
-            stack.enter_context(settings(device, engine, config.precision))
-            stop = stack.enter_context(stopping(patient=ranks.world > 1))
-            images = data.load(config.train_set, root=root)
-            validation = data.load(config.validation, root=root) if config.validation else None
-            training = prepare(run, images, device, ranks, engine, workers, validation=validation)
-            if signal := ranks.largest_of(stop.signal or 0)[0]:
-                raise Interrupted(signal)
-            if not dry_run:
-                stack.enter_context(run.owned(ranks))
-                resume(training)
-                delete_stale_results(training)
-                if tensorboard and ranks.first:
-                    taken = training.position.epoch * training.steps + training.position.step
-                    curves = stack.enter_context(closing(TensorBoard(run.folder, taken=taken, steps=training.steps)))
-                    training.on_step.append(curves.on_step)
-                    training.on_epoch.append(curves.on_epoch)
-                training.on_step += [on_step] if on_step is not None else []
-                training.on_epoch += [on_epoch] if on_epoch is not None else []
-                if on_start is not None:
-                    on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-                training.run_epochs(stop)
-                finish(training, stop)
-            elif ranks.first:  # each would remove the folder that another one tries
-                check_writable(run.folder / run_folder.CONFIG)
+            with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
+                images = data.load(config.train_set, root=root)
+                validation = data.load(config.validation, root=root) if config.validation else None
+                training = prepare(run, images, device, ranks, engine, workers, validation=validation)
+                if signal := ranks.largest_of(stop.signal or 0)[0]:
+                    raise Interrupted(signal)
+                if not dry_run:
+                    training.on_step += [on_step] if on_step is not None else []
+                    training.on_epoch += [on_epoch] if on_epoch is not None else []
+                    train_to_end(training, stop, tensorboard=tensorboard and ranks.first, on_start=on_start)
+                elif ranks.first:  # each would remove the folder that another one tries
+                    check_writable(run.folder / run_folder.CONFIG)
         ranks.wait()
     return run
+
+
+def train_to_end(training: Training, stop: Stop, *, tensorboard: bool, on_start: Callable[[str], None] | None) -> None:
+    """Train from the last checkpoint, or from the beginning, to the end of the run."""
+    run = training.run
+    with run.owned(training.ranks), ExitStack() as stack:
+        resume(training)
+        delete_stale_results(training)
+        if tensorboard:
+            taken = training.position.epoch * training.steps + training.position.step
+            curves = stack.enter_context(closing(TensorBoard(run.folder, taken=taken, steps=training.steps)))
+            training.on_step.insert(0, curves.on_step)
+            training.on_epoch.insert(0, curves.on_epoch)
+        if on_start is not None:
+            on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
+        training.run_epochs(stop)
+        finish(training, stop)
 
 
 def train_members(
