@@ -415,12 +415,12 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
     record = read_table(run.folder / "finetune.json")
     text = (tmp_path / "fruit-net" / "README.md").read_text()
     accuracy = record["test"]["accuracy"]
-    assert f"| accuracy |  | {100 * accuracy['value']:.2f} % | {100 * accuracy['low']:.2f} % to " in text
+    assert f"| accuracy | {100 * accuracy['value']:.2f} | {100 * accuracy['low']:.2f} to " in text
     assert f"| temperature | {record['temperature']:.4g} |" in text
     assert str(folder.parent) not in text
     assert f"Trained on folder:{folder.name}/train-85/train-82. " in text
     assert f"| fitted on | folder:{folder.name}/train-85/val-18 |" in text
-    assert f"| folder:{folder.name}/val-15 | accuracy |" in text
+    assert f"On folder:{folder.name}/val-15, {record['test']['images']} images:" in text
     photo = folder / "lime" / "0.jpg"
     mine, theirs = (
         rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")

@@ -7,7 +7,6 @@ what it says of a single image is what the predictor answers, with its temperatu
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,8 +53,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     total = len(candidates) * size + tested
     job.say(f"finishing    {counted(total, 'prediction')} for validation and test, temperature, threshold, report page")
     job.advance("finishing", 0, total)
-    # With a promise, the images that test the threshold have no part in the choice; see `Calibration`.
-    rows = torch.arange(size) if request.risk is None else first_rows(size)
+    rows = job.choosing_rows
     right = {}
     for name, run in candidates.items():
         right[name] = int(_correct(run.predict(photos.parts["validation"].name, device=job.device))[rows].sum())
@@ -104,11 +102,6 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say(f"export       {request.export}, this takes a while")
         predictor.export(request.export)
     return run
-
-
-def use_command(run: Run) -> str:
-    """Return the command that classifies a file by the predictor of a run."""
-    return shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])
 
 
 def _fit(job: Job, run: Run) -> Predictor:
