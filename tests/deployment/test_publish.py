@@ -171,7 +171,7 @@ def test_no_file_tells_where_the_images_lay(photos, tmp_path):
         assert b"secret-place" not in content, name
     assert json.loads(texts["training.json"])["config"]["train_set"] == "folder:fruit/train-50"
     assert b"folder:fruit/val-50" in texts["README.md"]
-    assert b"On folder:tested, 9 images:" in texts["README.md"]
+    assert b"On the test set folder:tested, 9 images:" in texts["README.md"]
     assert json.loads(texts["training.json"])["config"]["init"].startswith("sha256:")
 
 
@@ -189,7 +189,7 @@ def test_the_card_has_the_values_and_intervals_of_the_rows(run, predictor, publi
         (row,) = [row for row in rows if all(getattr(row, key) == value for key, value in place.items())]
         value, low, high = (f"{100 * share:.2f}" for share in (row.value, row.low, row.high))
         assert f"| {title} | {value} | {low} to {high} |" in card.text
-    assert "On digits/test, 899 images:" in card.text
+    assert "On the test set digits/test, 899 images:" in card.text
     assert f"| temperature | {predictor.temperature:.4g} |" in card.text
     assert f"{predictor.threshold:.6g}" in card.text
     assert (card.data.license, card.data.library_name) == ("mit", "regmixup")

@@ -96,12 +96,6 @@ class TestRefreshed:
         assert refreshed.info["run"] == plain.info["run"]
         assert {path.name for path in run.folder.glob("predictions*")} >= {"predictions", "predictions-refreshed"}
 
-    def test_an_ensemble_is_that_of_its_refreshed_members(self, tmp_path):
-        run = rm.train(config(members=2, epochs=1, batch_size=64), tmp_path, device="cpu").refreshed()
-        members = torch.stack([member.predict("digits/test").logits for member in run.members()])
-        assert all(member.batch_norm == "refreshed" for member in run.members())
-        torch.testing.assert_close(run.predict("digits/test").logits, members.mean(dim=0))
-
     @pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix"])
     def test_mixed_statistics_are_the_means_over_the_batches_of_an_epoch_that_goes_on(self, method, tmp_path):
         """Without dropout, the inputs that the objective forwards give update_bn the same."""

@@ -7,9 +7,7 @@ import torch
 
 import regmixup as rm
 from regmixup.data.splits import generator_for
-from regmixup.training import loop
 from regmixup.training.config import resolve
-from regmixup.training.guard import DivergedError
 from regmixup.training.shards import draw_shard
 from regmixup.training.train import _mean_record
 from tests.holding import held_by_another_process
@@ -64,37 +62,6 @@ def test_regmixup_learns_the_digits(tmp_path):
     assert rm.metrics.accuracy(found.logits.softmax(1), found.labels) > 0.8
 
 
-def test_the_history_reports_means_over_images(tmp_path):
-    """With lr so small that nothing moves, the mean clean loss is the loss on the data, partial batch included."""
-    still = config(method="dnn", epochs=1, lr=1e-12, dropout=0.0, crop_padding=0, batch_size=64)
-    run = rm.train(still, tmp_path, device="cpu")
-    data = rm.data.load("digits/train")
-    model = run.model(device="cpu").train()
-    with torch.no_grad():
-        parts = [model(x) for x in data.images.split(450)]
-    assert run.history()[0]["clean"] == pytest.approx(
-        torch.nn.functional.cross_entropy(torch.cat(parts), data.labels).item(), rel=0.05
-    )
-    assert run.history()[0]["loss"] == run.history()[0]["clean"]
-
-
-def test_a_divergent_run_stops_with_advice_and_keeps_its_last_good_checkpoint(tmp_path, monkeypatch):
-    original = loop.Training.start_epoch
-
-    def poison_second_epoch(self, *args):
-        if self.position.epoch == 1:
-            with torch.no_grad():
-                self.model.head.weight.fill_(float("nan"))
-        return original(self, *args)
-
-    monkeypatch.setattr(loop.Training, "start_epoch", poison_second_epoch)
-    with pytest.raises(DivergedError, match=r"epoch 2, step 1 .*lr"):
-        rm.train(config(epochs=3), tmp_path, engine=rm.Engine(checkpoint_epochs=1))
-    monkeypatch.undo()
-    resumed = rm.train(config(epochs=3), tmp_path)
-    assert all(torch.isfinite(v).all() for v in weights(resumed).values())
-
-
 def test_a_run_owned_by_another_live_process_is_refused(tmp_path):
     folder = tmp_path / resolve(config(), torch.device("cpu")).name
     with held_by_another_process(folder) as pid, pytest.raises(RuntimeError, match=f"pid {pid}"):
@@ -123,16 +90,3 @@ def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
     records = [{"epoch": 2, **values} for values in branches]
     assert _mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
-
-
-def test_an_objective_of_ones_own_trains(tmp_path):
-    from dataclasses import dataclass
-
-    @dataclass(frozen=True, kw_only=True)
-    class Halved(rm.Objective):
-        def compute(self, model, x, y, draw):
-            return rm.LossOutput(torch.nn.functional.cross_entropy(model(x), y) / 2)
-
-    run = rm.train(config(objective=Halved()), tmp_path)
-    assert run.folder.name.startswith("halved-")
-    assert run.history()[-1]["loss"] < run.history()[0]["loss"]

@@ -78,20 +78,6 @@ def test_a_plain_step_is_forward_backward_and_update():
         torch.testing.assert_close(weight.detach(), updated, rtol=1e-12, atol=1e-15)
 
 
-def test_a_step_of_sgd_with_nesterov_momentum_and_decay_by_hand():
-    """v <- 0.9 v + (g + 5e-4 w), w <- w - lr (g + 5e-4 w + 0.9 v), from v = 0."""
-    step, shards = dealt("dnn", 1)
-    weight = step.model.head.weight
-    for _ in range(2):
-        before, lr = weight.detach().clone(), 0.25
-        velocity = step.optimizer.state[weight]["momentum_buffer"].clone()
-        set_lr(step.optimizer, lr)
-        step(shards)
-        decayed = weight.grad + 5e-4 * before
-        velocity = 0.9 * velocity + decayed
-        torch.testing.assert_close(weight.detach(), before - lr * (decayed + 0.9 * velocity), rtol=1e-12, atol=1e-15)
-
-
 def test_a_part_without_images_changes_nothing_and_gives_every_weight_a_gradient():
     """A rank that a small last batch leaves without images still takes part in the exchange."""
     step, shards = dealt("regmixup", 1)

@@ -151,7 +151,7 @@ def _results(contents: Contents) -> str:
         test = measured.models[0].test
         summary = summarize(measured, score, score)
         lines = [(line.title, line.values()[0], line.intervals()[0]) for line in summary]
-        text += f"On {_plain(test.dataset)}, {len(test):,} images:\n\n"
+        text += f"On the test set {_plain(test.dataset)}, {len(test):,} images:\n\n"
         text += f"{_table(('', 'value', '95 % interval'), lines)}\n"
     about = (
         f"In percent, but for NLL and T. AURC and AUROC are by {score}. Intervals are over images, for this one model:"
