@@ -128,10 +128,10 @@ def test_what_is_deployed_was_fitted_on_validation_and_is_told(finished):
     torch.testing.assert_close(first.probs, exported["probs"], atol=1e-5, rtol=1e-4)
     assert torch.equal(first.accepted, second.accepted)
     assert torch.equal(first.accepted, exported["accepted"])
-    assert (record["temperature"], record["threshold"]) == (fitted.temperature, fitted.threshold)
+    assert (saved.temperature, saved.threshold) == (fitted.temperature, fitted.threshold)
     assert first.accepted.float().mean() >= 0.95
     right = record["validation"][record["chosen"]]
-    assert record["temperature_from"] == {"images": right["images"], "errors": right["images"] - right["right"]}
+    assert (saved.images, saved.errors) == (right["images"], right["images"] - right["right"])
     assert f"from {right['images']} validation images with {saved.errors} errors" in lines
 
 
@@ -259,12 +259,13 @@ def test_test_images_change_the_test_results_alone(weights, tmp_path):
     for _ in range(2):
         run, _ = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=1)
         record = read_table(run.folder / "finetune.json")
-        found.append({**record, "folder": run.folder, "state": run.checkpoint.read_bytes()})
+        predictor = (run.folder / "predictor" / "predictor.json").read_text()
+        found.append({**record, "predictor": predictor, "folder": run.folder, "state": run.checkpoint.read_bytes()})
         (tmp_path / "photos" / "test" / "apple").rename(tmp_path / "swap")
         (tmp_path / "photos" / "test" / "plum").rename(tmp_path / "photos" / "test" / "apple")
         (tmp_path / "swap").rename(tmp_path / "photos" / "test" / "plum")
     first, second = found
-    for same in ("folder", "state", "temperature", "threshold", "chosen", "validation"):
+    for same in ("folder", "state", "predictor", "chosen", "validation"):
         assert first[same] == second[same]
     assert first["test"]["right"] != second["test"]["right"]
 
@@ -404,7 +405,7 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
     text = (tmp_path / "fruit-net" / "README.md").read_text()
     accuracy = record["test"]["accuracy"]
     assert f"| accuracy | {100 * accuracy['value']:.2f} | {100 * accuracy['low']:.2f} to " in text
-    assert f"| temperature | {record['temperature']:.4g} |" in text
+    assert f"| temperature | {rm.Predictor.load(run.folder / 'predictor').temperature:.4g} |" in text
     assert str(folder.parent) not in text
     assert f"Trained on folder:{folder.name}/train-85/train-82. " in text
     assert f"| fitted on | folder:{folder.name}/train-85/val-18 |" in text

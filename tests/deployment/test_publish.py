@@ -15,6 +15,7 @@ from regmixup import networks
 from regmixup.deployment import publish as module
 from regmixup.deployment.publish import load, publish
 from regmixup.networks.gp_head import GPHead
+from regmixup.posthoc import MeanField
 from tests.cli.running import run as command
 from tests.deployment.photos import write_photos
 
@@ -100,6 +101,7 @@ def test_our_loader_gives_the_logits_of_the_run(run_of, digits, tmp_path, varian
 def test_the_published_predictor_decides_as_the_original(run_of, digits, tmp_path, variant):
     run = run_of(variant)
     predictor = rm.Predictor.from_run(run, acceptance=0.8, device="cpu")
+    test = run.predict("digits/test", device="cpu")
     publish(run, tmp_path / "out", predictor=predictor)
     again = rm.Predictor.load(tmp_path / "out", device="cpu")
     first, second = predictor(digits), again(digits)
@@ -107,6 +109,9 @@ def test_the_published_predictor_decides_as_the_original(run_of, digits, tmp_pat
     assert torch.equal(first.accepted, second.accepted)
     assert again.temperature == predictor.temperature
     assert again.fingerprint == run.fingerprint
+    deployed = MeanField()(test) if variant == "gp" else test
+    nll = rm.metrics.nll(deployed.logits.double().softmax(dim=1), test.labels)
+    assert f"| NLL | {nll:.4f} |" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_weights_have_the_names_of_their_library(run_of, tmp_path):

@@ -147,11 +147,10 @@ def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[M
         if role in stored and not part.dataset.startswith("path:"):  # images between two others have no right answer
             part = MeanField()(part) if part.logit_variance is not None else part
             stored[role].append(replace(part, dataset=public_name(part.dataset)))
-    shift, ood = stored["shifted"], stored["ood"]
+    temperature = predictor.temperature if predictor is not None else None
     for test in stored["test"]:
-        temperature = predictor.temperature if predictor is not None else None
-        yield measure_models(ModelPredictions(test=test, shift=shift, ood=ood, temperature=temperature))
-        shift, ood = [], []  # they are measured beside the first test set alone
+        sets = ModelPredictions(test=test, shift=stored["shifted"], ood=stored["ood"], temperature=temperature)
+        yield measure_models(sets)
 
 
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
