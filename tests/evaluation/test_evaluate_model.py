@@ -107,7 +107,11 @@ def test_inputs_need_not_be_images(shape):
         ),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
         (nn.Sequential(model(), nn.Softmax(dim=1)), {"test": loader(0)}, "the logits of test look like probabilities"),
-        (predict_batches(model(), [images(0)]), {"test": loader(0)}, "loaders must be left out where predictions are given"),
+        (
+            predict_batches(model(), [images(0)]),
+            {"test": loader(0)},
+            "loaders must be left out where predictions are given",
+        ),
     ],
 )
 def test_wrong_arguments_are_explained(subject, loaders, message):

@@ -95,12 +95,12 @@ def _is_file(word: str) -> bool:
 
 def _predict(verb: PredictVerb) -> None:
     """Store the predictions for datasets."""
-    verb.refuse(("out", *_FITTING), "image files, and the words given are dataset names")
     for word in verb.datasets:
         try:
             find(word)
         except ValueError as error:
             raise ValueError(f"{error}. There is no file or folder {word}, either") from error
+    verb.refuse(("out", *_FITTING), "image files, and the words given are dataset names")
     run = Run.open(verb.run).refreshed() if verb.refresh_batch_norm else Run.open(verb.run)
     features = True if verb.features else None
     stored = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device, features=features)

@@ -19,7 +19,7 @@ from regmixup.names import printable
 
 @dataclass(frozen=True)
 class PublishVerb:
-    """Write a finished run as a folder that a model hub takes: weights, configuration, model card, checksums.
+    """Write a finished run as a folder that a model hub takes: weights, configuration, model card.
 
     Uploads nothing: it prints the command that does. The card's results are measured on the predictions in the run
     folder, so store those first: regmixup predict RUN TEST_SET [OOD_SET ...].

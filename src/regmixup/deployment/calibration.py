@@ -93,8 +93,10 @@ def first_rows(count: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """The fitted values; see `Predictor` for the meaning of each."""
+    """The fitted values and what they were fitted for; see `Predictor` for the meaning of each."""
 
+    score: str
+    acceptance: float
     temperature: float
     threshold: float
     images: int
@@ -140,6 +142,8 @@ class Calibration:
         if self.risk is not None or self.sets is not None:
             first, second = validation.halves()
         fitted = Calibrated(
+            score=self.score,
+            acceptance=self.acceptance,
             temperature=fit_temperature(first) if self.calibrate else 1.0,
             threshold=float(accepting_thresholds(SCORES[self.score](first.logits), [self.acceptance])[0]),
             images=len(first),

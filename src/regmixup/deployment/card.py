@@ -9,23 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from regmixup.deployment.export import Architecture, public_name
-from regmixup.deployment.predictor import Predictor
-from regmixup.evaluation.compare import PLAIN
+from regmixup.deployment.predictor import Predictor, deployed_score
+from regmixup.evaluation.compare import Measured
 from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.names import counted, printable, shortened
 from regmixup.recipes import without_path
 from regmixup.training.run import Run
-from regmixup.types import Row
 
-METRICS = {
-    "accuracy": "accuracy",
-    "nll": "NLL",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "auroc": "AUROC",
-    "fpr_at_tpr": "FPR at 95 % TPR",
-}
-"""The metrics that a card shows, by their names in rows."""
 NOT_MEASURED = "Not measured"
 _LIMITS = """\
 * It knows its classes only, and gives every image one of them. A score tells other images apart only as well as the
@@ -46,16 +36,21 @@ _CITATION = """\
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The contents of a card: the run and its record, those of `finetune` and the predictor if any, and rows."""
+    """The contents of a card: the run and its record, those of `finetune` and the predictor if any, and results."""
 
     run: Run
     record: dict[str, Any]
     tuned: dict[str, Any] | None
     architecture: Architecture
     predictor: Predictor | None
-    rows: list[Row]
+    results: list[Measured]
     name: str
     license: str
+
+    @property
+    def score(self) -> str:
+        """Return the score that the predictor uses, or would use."""
+        return self.predictor.score if self.predictor is not None else deployed_score(self.run.config.objective)
 
     @property
     def timm(self) -> bool:
@@ -97,7 +92,7 @@ def card(contents: Contents) -> str:
         f"## Data\n\nTrained on {_plain(public_name(config.train_set))}. Checksum of the images: "
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
         f"## Recipe\n\n{_table(('', ''), recipe)}\n`training.json` has every field.\n",
-        f"## Results\n\n{_results(contents.rows)}",
+        f"## Results\n\n{_results(contents)}",
         f"## Calibration and rejection\n\n{_calibration(contents)}",
         f"## Limits\n\n{_LIMITS}",
         f"## Licence\n\n{licence} The terms of the train data and of the initial weights hold beside it.\n",
@@ -145,22 +140,23 @@ def _orientation(contents: Contents) -> str:
     )
 
 
-def _results(rows: Sequence[Row]) -> str:
-    if not rows:
+def _results(contents: Contents) -> str:
+    """Return a table for each test set. Only here are reports imported, which takes a while."""
+    from regmixup.report.evaluation_page import summarize
+
+    if not contents.results:
         return f"{NOT_MEASURED}: the run held no predictions for a test set.\n"
-    lines = []
-    for row in rows:
-        metric = METRICS[row.metric] + (f" ({row.score})" if row.score else "")
-        posthoc = {"none": "", "temperature": "with the temperature"}.get(row.posthoc, row.posthoc)
-        bounds = [_number(row, bound) for bound in (row.low, row.high) if bound is not None]
-        lines.append((row.dataset, metric, posthoc, _number(row, row.value), " to ".join(bounds), row.n))
-    head = ("dataset", "metric", "", "value", "95 % interval", "images")
-    about = "Intervals are over images, for this one model: other seeds give other values."
-    return f"{_table(head, lines)}\n{about} {BINNED_INTERVALS}\n"
-
-
-def _number(row: Row, value: float) -> str:
-    return f"{value:.4f}" if row.metric in PLAIN else f"{100 * value:.2f} %"
+    text, score = "", contents.score
+    for measured in contents.results:
+        test = measured.models[0].test
+        summary = summarize(measured, score, score)
+        lines = [(line.title, line.values()[0], line.intervals()[0]) for line in summary]
+        text += f"On the test set {_plain(test.dataset)}, {len(test):,} images:\n\n"
+        text += f"{_table(('', 'value', '95 % interval'), lines)}\n"
+    about = (
+        f"In percent, but for NLL and T. AURC and AUROC are by {score}. Intervals are over images, for this one model:"
+    )
+    return f"{text}{about} other seeds give other values. {BINNED_INTERVALS}\n"
 
 
 def _calibration(contents: Contents) -> str:

@@ -12,18 +12,19 @@ it starts from. Nothing is chosen or fitted on test images.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from regmixup.deployment.calibration import first_rows
 from regmixup.deployment.export import check_format
-from regmixup.deployment.finish import check_risk, finish, use_command
+from regmixup.deployment.finish import check_risk, finish
 from regmixup.deployment.folder import Advance
 from regmixup.deployment.job import prepare
 from regmixup.deployment.request import Request
+from regmixup.run_folder import FITTED
 from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
@@ -59,14 +60,11 @@ def finetune(
         check_format(Path(request.export))
         check_writable(Path(request.export))
     job = prepare(path, runs, request, say=say, advance=advance)
-    rows = None
     if request.risk is not None:
-        size = len(job.photos.parts["validation"])
-        check_risk(size, request.risk)
-        rows = first_rows(size)
-    work = job.work_folder(request.risk is not None)
+        check_risk(len(job.photos.parts["validation"]), request.risk)
+    work = job.work_folder()
     weights = work / "probe.safetensors"
-    job.write_probe(weights, rows)
+    job.write_probe(weights)
     plan = job.plan(work, 60 * request.minutes - (time.monotonic() - begun))
     job.say(f"epochs       {plan.describe(request.minutes)}")
     train_here = partial(train, runs=runs, device=job.device, workers=request.workers)
@@ -75,5 +73,6 @@ def finetune(
         config = job.configure(epochs=plan.epochs, init=str(weights))
         candidates["fine-tuned"] = train_here(config, **watch("fine-tuning", config))
     run = finish(job, candidates)
-    job.say(f"{time.monotonic() - begun:.0f} s in all. Use it: {use_command(run)}")
+    use = shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])
+    job.say(f"{time.monotonic() - begun:.0f} s in all. Use it: {use}")
     return run

@@ -7,7 +7,6 @@ what it says of a single image is what the predictor answers, with its temperatu
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,41 +53,32 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     total = len(candidates) * size + tested
     job.say(f"finishing    {counted(total, 'prediction')} for validation and test, temperature, threshold, report page")
     job.advance("finishing", 0, total)
-    # With a promise, the images that test the threshold have no part in the choice; see `Calibration`.
-    rows = torch.arange(size) if request.risk is None else first_rows(size)
+    rows = job.choosing_rows
     right = {}
     for name, run in candidates.items():
         right[name] = int(_correct(run.predict(photos.parts["validation"].name, device=job.device))[rows].sum())
         job.advance("finishing", size, total)
         job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
     chosen = max(reversed(right), key=right.__getitem__)  # among equals the fine-tuned one
-    run, reason = candidates[chosen], ""
+    run = candidates[chosen]
     if chosen == "linear probe" and len(right) > 1:
-        reason = "fine-tuning was worse than the linear probe on validation, so the probe is kept"
-        job.say(f"kept         {reason}")
+        job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
     predictor = _fit(job, run)
     test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
     job.advance("finishing", tested, total)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         "photos": photos.record(),
-        "method": request.method,
         "init": job.initial.record(),
         "chosen": chosen,
-        "reason": reason,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
-        "temperature": predictor.temperature,
-        "temperature_from": {"images": predictor.images, "errors": predictor.errors},
         "score": predictor.score,
-        "threshold": predictor.threshold,
-        "acceptance": request.acceptance,
-        "promise": str(predictor.promise or ""),
         "test": _measure(measured, predictor),
         "held_out": request.risk is not None,
     }
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
-    _summarise(job, record, run)
+    _summarise(job, record, run, predictor)
     write_page(
         run.folder / PAGE,
         measured,
@@ -104,11 +94,6 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say(f"export       {request.export}, this takes a while")
         predictor.export(request.export)
     return run
-
-
-def use_command(run: Run) -> str:
-    """Return the command that classifies a file by the predictor of a run."""
-    return shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])
 
 
 def _fit(job: Job, run: Run) -> Predictor:
@@ -160,17 +145,16 @@ def _accepted(record: Mapping[str, Any]) -> str:
     return f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
 
 
-def _summarise(job: Job, record: Mapping[str, Any], run: Run) -> None:
+def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predictor) -> None:
     error, calibrated = (percent(record["test"][name]["value"]) for name in ("ece", "ece_calibrated"))
-    images, errors = record["temperature_from"].values()
     job.say(f"test         {_accuracy(record)}")
     job.say(
-        f"calibration  error {error} on test, {calibrated} with the temperature {record['temperature']:.2f}, from "
-        f"{images} validation images with {errors} errors"
+        f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
+        f"{predictor.images} validation images with {predictor.errors} errors"
     )
-    job.say(f"rejection    the threshold of {record['score'].replace('_', ' ')} accepts {_accepted(record)}")
-    if record["promise"]:
-        job.say(f"promise      {record['promise']}")
+    job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {_accepted(record)}")
+    if predictor.promise is not None:
+        job.say(f"promise      {predictor.promise}")
     job.say(f"report       {run.folder / PAGE}")
     job.say(f"run          {run.folder}")
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.deployment.calibration import Calibration
+from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.deployment.folder import Advance, PhotoFolder, find_folder, inspect
 from regmixup.deployment.probe import (
     Features,
@@ -145,6 +145,12 @@ class Job:
             return None
         return balanced_weight(self.photos.parts["train"].labels, len(self.photos.classes))
 
+    @property
+    def choosing_rows(self) -> Tensor:
+        """The validation images that make choices. With a promise, half of them test it and have no part in any."""
+        size = len(self.photos.parts["validation"])
+        return torch.arange(size) if self.request.risk is None else first_rows(size)
+
     def configure(self, *, epochs: int, init: str = "") -> TrainConfig:
         """Return the configuration of fine-tuning or, with 0 epochs, of the probe."""
         how: dict[str, Any] = {"method": self.request.method} if epochs else {"method": "dnn", "freeze": "always"}
@@ -181,7 +187,7 @@ class Job:
     def work_folder(self, *asked: object) -> Path:
         """Return the folder of the plan and the probes: named by the request, the images and the weights."""
         config = resolve(self.configure(epochs=1), self.device)
-        request = (self.request.minutes, self.request.epochs, *asked)
+        request = (self.request.minutes, self.request.epochs, self.request.risk is not None, *asked)
         parts = [Run(Path(), config).fingerprint, self.photos.fingerprint, self.device.type, *map(str, request)]
         key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
         return self.runs / f"finetune-{self.photos.path.name}-{key}"
@@ -200,11 +206,8 @@ class Job:
         write_table(path, asdict(plan))
         return plan
 
-    def write_probe(self, path: Path, rows: Tensor | None = None) -> None:
-        """Fit the linear probe and write the backbone with its head, unless an earlier call has done so.
-
-        rows: the validation images that choose its decay; None: all.
-        """
+    def write_probe(self, path: Path) -> None:
+        """Fit the linear probe and write the backbone with its head, unless an earlier call has done so."""
         if path.is_file():
             return
         train_images, validation_images = self.photos.parts["train"], self.photos.parts["validation"]
@@ -225,9 +228,8 @@ class Job:
             classes=self.photos.classes,
             advance=lambda done: self.advance("features", done, count),
         )
-        train_features, validation = features(train_images), features(validation_images)
-        if rows is not None:
-            validation = Features(validation.values[rows], validation.labels[rows])
+        train_features, (values, labels) = features(train_images), features(validation_images)
+        validation = Features(values[self.choosing_rows], labels[self.choosing_rows])
         head = fit_probe(train_features, validation, len(self.photos.classes), self.class_weight)
         assert isinstance(model.head, torch.nn.Linear)
         with torch.no_grad():

@@ -5,14 +5,13 @@
     predictor.json        what else `rm.Predictor.load(FOLDER)` needs, such as temperature and threshold; optional
     training.json         the run's configuration and record
     README.md             the model card, with metadata for a hub in front
-    SHA256SUMS            checksums of all these but the card, to which its author may add
 
-Nothing in it is executed when it is loaded, and nothing names folders of the machine that it was made on.
+Nothing in it is executed when it is loaded, weights that were changed are refused, and nothing names folders of the
+machine that it was made on.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from regmixup import predictions
 from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
-from regmixup.deployment.card import METRICS, Contents, card
+from regmixup.deployment.card import Contents, card
 from regmixup.deployment.export import (
     CONFIG,
     MODEL,
@@ -36,21 +35,20 @@ from regmixup.deployment.export import (
     read_weights,
     restore_published,
 )
-from regmixup.deployment.predictor import Predictor, deployed_score
-from regmixup.evaluation.evaluate import evaluate
-from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.deployment.predictor import Predictor
+from regmixup.evaluation.compare import Measured, measure_models
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import MeanField
-from regmixup.predictions.forward import HasVariance
 from regmixup.recipes import without_path
 from regmixup.run_folder import FITTED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
-from regmixup.types import MEAN, Predictions, Row
+from regmixup.types import Predictions
 
-TRAINING, CARD, SUMS = "training.json", "README.md", "SHA256SUMS"
+TRAINING, CARD = "training.json", "README.md"
 
 
 def publish(
@@ -91,18 +89,19 @@ def publish(
         )
     if test:
         run.predict(test, root=root)
-    model, tuned = bake(run.model(device="cpu", root=root)), read_finetuned(run.folder)
+    tuned = read_finetuned(run.folder)
+    test = tuned["photos"]["test"] if tuned is not None and not test else test
     contents = Contents(
         run=run,
         record=record,
         tuned=tuned,
         architecture=(predictor and predictor.architecture) or Architecture.of(run, record),
         predictor=predictor,
-        rows=list(_rows(run, predictor, tuned, test, uncertain=isinstance(model.head, HasVariance))),
+        results=list(_measure(run, predictor, test)),
         name=folder.resolve().name,
         license=license,
     )
-    _write(contents, model, folder)
+    _write(contents, bake(run.model(device="cpu", root=root)), folder)
     return folder
 
 
@@ -139,34 +138,19 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
     return model.to(choose_device(device)).eval()
 
 
-def _rows(
-    run: Run, predictor: Predictor | None, tuned: dict[str, Any] | None, test_set: str, *, uncertain: bool
-) -> Iterator[Row]:
-    """Measure the stored predictions; of OOD scores, the one that the predictor uses, or would use.
-
-    Of shifted sets the mean is yielded, and no accuracy that a temperature leaves as it is.
-    """
-    test_set = test_set or (tuned["photos"]["test"] if tuned is not None else "")
+def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[Measured]:
+    """Measure the stored predictions, as they are deployed: of a head that knows the variance, the mean-field ones."""
     stored: dict[str, list[Predictions]] = {"test": [], "shifted": [], "ood": []}
     for path in sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors")):
         part = predictions.load(path)
-        if not part.dataset.startswith("path:"):  # images between two others, which have no right answer
-            stored.setdefault("test" if part.dataset == test_set else part.role, []).append(part)
-    score, temperature, posthoc = deployed_score(run.config.objective), None, None
-    if predictor is not None:
-        score, temperature = predictor.score, predictor.temperature
-        posthoc = MeanField().fit() if uncertain else None
-    rows: list[Row] = []
-    shift, ood = stored["shifted"], stored["ood"]
+        role = "test" if part.dataset == test_set else part.role
+        if role in stored and not part.dataset.startswith("path:"):  # images between two others have no right answer
+            part = MeanField()(part) if part.logit_variance is not None else part
+            stored[role].append(replace(part, dataset=public_name(part.dataset)))
+    temperature = predictor.temperature if predictor is not None else None
     for test in stored["test"]:
-        rows += evaluate(test, shift=shift, ood=ood, temperature=temperature, posthoc=posthoc, bootstrap=Bootstrap())
-        shift, ood = [], []  # they are measured beside the first test set alone
-    sets = Counter(row.dataset for row in rows if row.metric == "accuracy" and row.posthoc == "none")
-    for row in rows:
-        unchanged = row.metric == "accuracy" and row.posthoc == "temperature"
-        if row.metric in METRICS and row.corruption in ("", MEAN) and row.score in ("", score) and not unchanged:
-            mean = f", mean of {sets[row.dataset] - 1} sets" if row.corruption == MEAN else ""
-            yield replace(row, dataset=public_name(row.dataset) + mean)
+        sets = ModelPredictions(test=test, shift=stored["shifted"], ood=stored["ood"], temperature=temperature)
+        yield measure_models(sets)
 
 
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
@@ -178,8 +162,6 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
         public = {"validation": public_name(contents.predictor.validation), "weights": weights}
         write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
     write_json(folder / TRAINING, _training(contents))
-    written = sorted(path.name for path in folder.iterdir())
-    write_text(folder / SUMS, "".join(f"{digest(folder / name)}  {name}\n" for name in written))
     write_text(folder / CARD, text)
 
 

@@ -168,7 +168,7 @@ def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> list[
         else:
             with suppress(InUseError):  # another process trains it; this run needs it only at the end
                 _train(job, companion, device, hooks)
-            run = _train(job, task.run, device, hooks, earlier=companion.config.all_epochs)
+            run = _train(job, task.run, device, hooks, earlier=companion.config.total_epochs * companion.config.members)
             trained_companion = _train(job, companion, device, hooks)
             choices = evaluate_run(choosing, trained_companion, root=job.root, device=device)
         rows = evaluate_run(planned, run, root=job.root, device=device, choices=choices)
