@@ -22,7 +22,7 @@ from regmixup.storage import read_rows, read_table
 from regmixup.study.archive import NOTE, archived_rows, find_archive, write_archive
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.status import run_status
+from regmixup.study.status import state_of
 from regmixup.study.tasks import find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
@@ -111,7 +111,7 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     shutil.copytree(finished_study.runs / gone.name, tmp_path / "runs" / gone.name)
     rows_path(tmp_path / "runs" / gone.name, missing.stem).unlink()
     found = find_tasks(plan, tmp_path / "runs", CPU, [here])
-    assert [run_status(task).state for task in found] == ["done"] * 3 + ["to do"]
+    assert [state_of(task) for task in found] == ["done"] * 3 + ["to do"]
     folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed

@@ -10,7 +10,7 @@ from regmixup.data.files import MissingDataError
 from regmixup.study.cost import Budget, estimate, evaluation_minutes
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
-from regmixup.study.status import check_data, missing_data, run_status, status_lines
+from regmixup.study.status import check_data, missing_data, state_of, status_lines
 from regmixup.study.tasks import find_tasks
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
@@ -35,23 +35,23 @@ def half_done(finished_study, tmp_path):
     return plan, tmp_path, stopped
 
 
-def states(plan, runs):
-    return [run_status(task) for task in find_tasks(plan, runs, CPU, [runs])]
+def look(plan, runs):
+    return find_tasks(plan, runs, CPU, [runs])
 
 
 def test_done_interrupted_and_waiting_runs(half_done):
     plan, runs, _ = half_done
-    statuses = states(plan, runs)
-    assert [status.state for status in statuses] == ["done", "to do", "to do", "to do"]
+    tasks = look(plan, runs)
+    assert [state_of(task) for task in tasks] == ["done", "to do", "to do", "to do"]
     evaluation = evaluation_minutes(plan[1])
-    assert estimate([statuses[1].task]).minutes == pytest.approx(30 / 60 + evaluation)  # three epochs at ten seconds
-    assert estimate([statuses[3].task]).minutes == pytest.approx(50 / 60 + evaluation)  # by the pace of the other seed
-    (fresh,) = states([plan[1]], runs / "none")
-    assert estimate([fresh.task]) == estimate([plan[1]])  # by the table
-    assert str(estimate([statuses[0].task])) == "0 networks to train, no time"
-    assert "epoch 0/5, " in str(fresh)
-    lines = list(status_lines(statuses))
-    assert lines[0] == f"done    dnn seed 0       {statuses[0].task.run.folder}"
+    assert estimate([tasks[1]]).minutes == pytest.approx(30 / 60 + evaluation)  # three epochs at ten seconds
+    assert estimate([tasks[3]]).minutes == pytest.approx(50 / 60 + evaluation)  # by the pace of the other seed
+    (fresh,) = look([plan[1]], runs / "none")
+    assert estimate([fresh]) == estimate([plan[1]])  # by the table
+    assert str(estimate([tasks[0]])) == "0 networks to train, no time"
+    assert "epoch 0/5, " in next(status_lines([fresh]))
+    lines = list(status_lines(tasks))
+    assert lines[0] == f"done    dnn seed 0       {tasks[0].run.folder}"
     assert lines[1].startswith("to do   regmixup seed 0  epoch 2/5, loss 0.500, 0.5 min left  ")
     assert lines[4] == "runs    1 done, 3 to do"
 
@@ -60,21 +60,21 @@ def test_a_run_is_running_while_a_living_process_holds_its_folder_and_failed_aft
     plan, runs, stopped = half_done
     (stopped / "failure.txt").write_text("Traceback ...\nDivergedError: the loss became nan\n")
     with held_by_another_process(stopped):
-        assert states(plan, runs)[1].state == "running"
+        assert state_of(look(plan, runs)[1]) == "running"
     (stopped / ".owner").write_text("1")  # as a killed process leaves it
-    status = states(plan, runs)[1]
-    assert (status.state, status.note) == ("failed", "DivergedError: the loss became nan")
+    line = list(status_lines(look(plan, runs)))[1]
+    assert line.startswith("failed  regmixup seed 0")
+    assert "DivergedError: the loss became nan  " in line
 
 
 @pytest.mark.parametrize("lost", ["rows-*.csv", "checkpoint.safetensors"])
 def test_what_lacks_rows_or_weights_is_not_done(half_done, lost):
     plan, runs, _ = half_done
-    (done,) = states([plan[0]], runs)
-    assert (done.state, done.task.done, Budget(0, CPU).fits(done.task)) == ("done", True, True)
-    (path,) = done.task.run.folder.glob(lost)
+    (task,) = look([plan[0]], runs)
+    assert (state_of(task), task.done, Budget(0, CPU).fits(task)) == ("done", True, True)
+    (path,) = task.run.folder.glob(lost)
     path.unlink()
-    (status,) = states([plan[0]], runs)
-    assert (status.state, status.task.done, Budget(0, CPU).fits(status.task)) == ("to do", False, False)
+    assert (state_of(task), task.done, Budget(0, CPU).fits(task)) == ("to do", False, False)
 
 
 def planned(folder, text):

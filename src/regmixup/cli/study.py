@@ -22,8 +22,8 @@ from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import RunStatus, explain_missing, missing_data, run_status, status_lines
-from regmixup.study.tasks import find_tasks
+from regmixup.study.status import explain_missing, missing_data, status_lines
+from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 
 
@@ -91,9 +91,8 @@ def main(args: Sequence[str]) -> None:
     launcher = choose_launcher(verb)
     plan = list(study.runs())
 
-    def look() -> list[RunStatus]:
-        archives = archive_places(study, verb.archive, verb.runs)
-        return [run_status(task) for task in find_tasks(plan, verb.runs, launcher.device, archives)]
+    def look() -> list[Task]:
+        return find_tasks(plan, verb.runs, launcher.device, archive_places(study, verb.archive, verb.runs))
 
     if verb.status:
         print("\n".join(status_lines(look())))
@@ -120,7 +119,7 @@ def main(args: Sequence[str]) -> None:
     if (folder / "rows.csv").is_file():
         _print_results(folder, console)
     if verb.minutes is not None:
-        print(f"left   {estimate(status.task for status in look())}")
+        print(f"left   {estimate(look())}")
 
 
 def choose_launcher(verb: StudyVerb) -> Launcher:
@@ -139,7 +138,7 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
     return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
-def _print_plan(study: Study, statuses: Sequence[RunStatus], verb: StudyVerb) -> None:
+def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
     """Print what a study is about and expected to show, its runs, the time left, and what data is missing."""
     # At smoke scale the expected result does not come out.
     expected = study.expected if study.scale == "full" else ""
@@ -147,8 +146,7 @@ def _print_plan(study: Study, statuses: Sequence[RunStatus], verb: StudyVerb) ->
         if text:
             width = Console().width
             print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
-    print("\n".join(status_lines(statuses)))
-    tasks = [status.task for status in statuses]
+    print("\n".join(status_lines(tasks)))
     print(f"left   {estimate(tasks)}")
     if choices := missing_choices(study, verb.runs):
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,43 +20,31 @@ from regmixup.study.tasks import Task
 State = Literal["done", "running", "to do", "failed"]
 
 
-@dataclass(frozen=True)
-class RunStatus:
-    """The state of a task. note: the error of one that failed, else where it lies."""
-
-    task: Task
-    state: State
-    note: str
-
-    def __str__(self) -> str:
-        """Return its epochs, loss and time left, as far as it has any."""
-        if self.state == "done":
-            return ""
-        history, minutes = self.task.history(), estimate([self.task]).minutes
-        epochs = f"epoch {len(history)}/{self.task.epochs()}"
-        loss = f", loss {history[-1]['loss']:.3f}" if history else ""
-        return epochs + loss + (f", {minutes:.1f} min left" if minutes is not None else "")
-
-
-def run_status(task: Task) -> RunStatus:
+def state_of(task: Task) -> State:
     """Return the state of a task: done, running while a live process holds the folder, failed, or to do."""
     if task.done:
-        return RunStatus(task, "done", str(task.source))
+        return "done"
     if is_held(task.run.folder):
-        return RunStatus(task, "running", str(task.source))
-    if (failure := task.run.folder / run_folder.FAILURE).is_file():
-        return RunStatus(task, "failed", failure.read_text(encoding="utf-8").strip().rpartition("\n")[2])
-    return RunStatus(task, "to do", str(task.source))
+        return "running"
+    return "failed" if (task.run.folder / run_folder.FAILURE).is_file() else "to do"
 
 
-def status_lines(statuses: Sequence[RunStatus]) -> Iterator[str]:
+def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
     """Yield a line per run, in the order of the plan, and one that counts the states."""
-    longest = max(len(status.task.label) for status in statuses)
-    for status in statuses:
-        parts = (f"{status.state:7} {status.task.label:{longest}}", str(status), status.note)
-        yield "  ".join(part for part in parts if part)
-    counts = Counter(status.state for status in statuses)
-    yield f"runs    {', '.join(f'{count} {state}' for state, count in counts.items())}"
+    longest = max(len(task.label) for task in tasks)
+    states = [state_of(task) for task in tasks]
+    for task, state in zip(tasks, states, strict=True):
+        parts = [f"{state:7} {task.label:{longest}}"]
+        if state != "done":
+            history, minutes = task.history(), estimate([task]).minutes
+            loss = f", loss {history[-1]['loss']:.3f}" if history else ""
+            left = f", {minutes:.1f} min left" if minutes is not None else ""
+            parts.append(f"epoch {len(history)}/{task.epochs()}{loss}{left}")
+        if state == "failed":
+            failure = (task.run.folder / run_folder.FAILURE).read_text(encoding="utf-8")
+            parts.append(failure.strip().rpartition("\n")[2])
+        yield "  ".join([*parts, str(task.source)])
+    yield f"runs    {', '.join(f'{count} {state}' for state, count in Counter(states).items())}"
 
 
 def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
