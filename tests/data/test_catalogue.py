@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -13,17 +11,9 @@ import pytest
 
 from regmixup import data, recipes
 from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, sets_of
-from regmixup.data.files import MissingDataError, data_root, file_sum
+from regmixup.data.files import MissingDataError, data_root, file_sum, present
 
-from .official import write_svhn
-
-
-def test_catalogue_and_sources_import_no_torch() -> None:
-    code = (
-        "import sys, regmixup.data, regmixup.data.inventory, regmixup.data.fetch, regmixup.recipes; "
-        "regmixup.data.names(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+from .official import write_cifar, write_cifar_c, write_svhn, write_tiny_imagenet
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -120,6 +110,22 @@ def test_the_published_file_is_right_whatever_the_hash_of_its_content(
     source = dataclasses.replace(record.sources[0], checksum=file_sum(tmp_path / "test_32x32.mat", "md5"))
     monkeypatch.setitem(DATASETS, "svhn/test", dataclasses.replace(record, sources=(source,)))
     assert len(data.load("svhn/test", root=tmp_path)) == 20
+
+
+def test_lists_what_is_there(tmp_path: Path) -> None:
+    assert present(tmp_path) == {}
+    with pytest.raises(ValueError, match=r"root must name a folder, got .*absent$"):
+        present(tmp_path / "absent")
+    write_cifar(tmp_path, "cifar10")
+    write_cifar_c(tmp_path)
+    write_svhn(tmp_path)
+    write_tiny_imagenet(tmp_path)
+    assert present(tmp_path) == dict.fromkeys(
+        ("cifar10/train", "cifar10/test", "cifar10-c/fog", "svhn/test", "tiny-imagenet/val", "tiny-imagenet-64/val"),
+        True,
+    )
+    (tmp_path / "provenance.json").unlink()
+    assert [name for name, rebuilt in present(tmp_path).items() if not rebuilt] == ["svhn/test"]
 
 
 @pytest.mark.parametrize("name", ["cifar10-wrn28-10", "cifar10-resnet50", "cifar100-wrn28-10", "cifar100-resnet50"])

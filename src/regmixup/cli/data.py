@@ -21,7 +21,7 @@ from tyro.conf import Positional
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import find
-from regmixup.data.files import data_root
+from regmixup.data.files import data_root, present
 from regmixup.names import check_name
 
 
@@ -36,8 +36,6 @@ class ListAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.inventory import present
-
         print(f"root {data_root(self.root)}")
         for name, rebuilt in present(self.root).items():
             print(f"  {name:28}{' rebuilt' if rebuilt else ''}")

@@ -28,8 +28,6 @@ EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 """Four more, made for validation; not part of the benchmark."""
 DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "brightness", "contrast")
 SEVERITIES = (1, 2, 3, 4, 5)
-INTERPOLATED = 20_000
-"""Images of a `path:` set: 1,000 pairs at 20 values of lambda."""
 _CONTENT = {
     "cifar10/train": Content(
         "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
@@ -292,7 +290,7 @@ def get(name: str) -> Dataset | None:
     source = DATASETS.get(name.removeprefix("path:"))
     if source is None or not name.startswith("path:"):
         return source
-    return replace(source, name=name, role="shifted", images=INTERPOLATED, content=None)
+    return replace(source, name=name, role="shifted", images=20_000, content=None)  # 1,000 pairs at 20 lambdas
 
 
 def find(name: str, what: str = "dataset") -> Dataset:

@@ -1,4 +1,4 @@
-"""The files of datasets: the root they lie under, which are missing, and errors for those that are damaged."""
+"""The files of datasets: the root they lie under, which are there, and errors for those that are damaged."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from regmixup.data.catalogue import DATASETS
 from regmixup.data.records import Dataset
 from regmixup.storage import read_json
-
-VARIABLE = "REGMIXUP_DATA"
 
 
 class MissingDataError(ValueError):
@@ -28,7 +27,7 @@ def data_root(root: str | Path | None = None) -> Path:
     'somewhere'
     """
     if root is None:
-        root = os.environ.get(VARIABLE) or cache_folder()
+        root = os.environ.get("REGMIXUP_DATA") or cache_folder()
     return Path(root).expanduser()
 
 
@@ -88,6 +87,21 @@ def is_rebuilt(dataset: Dataset, root: Path) -> bool:
     path = root / (folder if slash else "") / "provenance.json"
     provenance = read_json(path) if path.is_file() else None
     return isinstance(provenance, dict) and provenance.get("rebuilt") is True
+
+
+def present(root: str | Path | None = None) -> dict[str, bool]:
+    """Return the names of the datasets under the root, and whether somebody rebuilt them, see `is_rebuilt`.
+
+    A corruption of CIFAR-C is named cifar10-c/fog, without a severity. Parts such as cifar10/train-90 are not listed.
+    """
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise ValueError(f"root must name a folder, got {root}")
+    root = data_root(root)
+    return {
+        f"{dataset.family}/{dataset.corruption or dataset.split}": is_rebuilt(dataset, root)
+        for dataset in DATASETS.values()
+        if dataset.files and not dataset.part and not dataset.listed and not missing_files(dataset, root)
+    }
 
 
 @contextmanager

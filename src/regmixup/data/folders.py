@@ -100,7 +100,8 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     if empty := [c for c in subfolders if c not in classes]:
         _warn(f"{name}: subfolders without images are no classes and were left out: {printable_names(empty)}")
     if loose := loose_files(folder):
-        _warn(f"{name}: left out {counted(len(loose), 'image')} outside of class folders: {printable_names(loose)}")
+        count = counted(len(loose), "image")
+        _warn(f"{name}: left out {count} outside of class folders, such as {printable_names(loose[:1])}")
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from regmixup import data
-from regmixup.data.files import MissingDataError
 from regmixup.data.folders import FolderSet
 from regmixup.evaluation.class_subset import restrict_labels, subset_of
 from tests.data.official import mark_rebuilt, smooth_image, write_image, write_image_folder
@@ -97,11 +96,6 @@ def test_strange_folders(tmp_path: Path) -> None:
     write_image(tmp_path / "imagenet" / "val" / "ILSVRC2012_val_00000001.JPEG", smooth_image(1))
     with pytest.raises(ValueError, match=r"imagenet/val holds no images .* in class folders"):
         data.load("imagenet/val", root=tmp_path)
-
-
-def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"imagenet/val/  missing\nImageNet needs an account"):
-        data.load("imagenet/val-tune", root=tmp_path)
 
 
 def test_restricting() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regmixup.data.readers.unpickle import read_pickle
-from tests.data.official import python2_array, python2_list, string
+from tests.data.official import python2_list, string
 
 numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(allow_nan=False))
 plain = st.one_of(numbers, st.text(max_size=300), st.binary(min_size=1, max_size=300), st.booleans(), st.none())
@@ -41,14 +41,6 @@ def test_arrays_of_this_numpy(tmp_path: Path, protocol: int, dtype: str, order: 
     for key in ("a", "again"):
         np.testing.assert_array_equal(content[key], array)
         assert content[key].dtype == array.dtype
-
-
-@pytest.mark.parametrize("core", [b"numpy.core", b"numpy._core"])
-def test_old_and_new_numpy_module_names(tmp_path: Path, core: bytes) -> None:
-    array = np.arange(8, dtype=np.uint8).reshape(2, 4)
-    program = b"\x80\x02}(" + string("data") + python2_array(array, 1).replace(b"numpy.core", core) + b"u."
-    (tmp_path / "f").write_bytes(program)
-    np.testing.assert_array_equal(read_pickle(tmp_path / "f")["data"], array)
 
 
 def test_python_2_strings_stay_bytes_and_keys_become_text(tmp_path: Path) -> None:

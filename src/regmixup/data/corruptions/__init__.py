@@ -35,8 +35,6 @@ _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
 CORRUPTIONS = {function.__name__: function for function in _FUNCTIONS}
 BLOCK = 2**20  # values; a block of images fits the processor's cache, and its size is part of the random stream
 
-__all__ = ["BLOCK", "CORRUPTIONS", "choose_constants", "corrupt"]
-
 
 def corrupt(
     images: Tensor,

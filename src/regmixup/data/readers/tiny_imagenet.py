@@ -20,8 +20,6 @@ from regmixup.data.files import reading, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.records import Dataset
 
-CHUNK = 1000
-
 
 def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
     """Read the images in the order of `val_annotations.txt`.
@@ -40,9 +38,9 @@ def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
         labels.append(label_of[wnid])
     if not paths:
         raise wrong_file(annotations, "images", "none")
-    read = partial(open_rgb, size=(64, 64))
-    chunks = (decode_all(paths[start : start + CHUNK], read) for start in range(0, len(paths), CHUNK))
-    images = torch.cat([halve(chunk) if dataset.side == 32 else chunk for chunk in chunks])
+    images = decode_all(paths, partial(open_rgb, size=(64, 64)))
+    if dataset.side == 32:
+        images = torch.cat([halve(part) for part in images.split(1000)])
     return ImageSet(images, torch.tensor(labels), classes, dataset.name)
 
 
