@@ -11,12 +11,12 @@ def softmax(logits):
     return [w / sum(weights) for w in weights]
 
 
-def score(probs, k, *, method, u=1.0, lam=0.01, k_reg=5):
+def score(probs, k, *, method, lam=0.01, k_reg=5):
     """s(x, k); a class is ranked before k if it is more probable, or as probable and has a smaller number."""
     if method == "lac":
         return 1 - probs[k]
     before = [p for j, p in enumerate(probs) if p > probs[k] or (p == probs[k] and j < k)]
-    found = sum(sorted(before, reverse=True)) + u * probs[k]
+    found = sum(sorted(before, reverse=True)) + probs[k]
     if method == "raps":
         found += lam * max(0, len(before) + 1 - k_reg)
     return found

@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A line about a network, and its own dropout rate.
+    """A line about a network, and, of one that was registered, the function that builds it.
 
-    factory: for one that was registered, the function that builds it. The others are functions of `backbones`.
+    The others are functions of `backbones`.
     """
 
     description: str
-    dropout: float = 0.0
     factory: Callable[..., nn.Module] | None = None
 
 
@@ -50,10 +49,9 @@ NETWORKS = {
     "small": Architecture("three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
     "resnet18": Architecture("ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
     "resnet50": Architecture("ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
-    "wrn28-10": Architecture("Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1),
+    "wrn28-10": Architecture("Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1"),
     "wrn28-10-sngp": Architecture(
-        "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels",
-        dropout=0.1,
+        "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels"
     ),
     "densenet121": Architecture("DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"),
     "pyramidnet200": Architecture("PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"),
@@ -143,7 +141,7 @@ def build(
     else:
         sides = sides or (32, 32)
         make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
-        backbone, dim = make(in_channels=in_channels, dropout=NETWORKS[name].dropout if dropout is None else dropout)
+        backbone, dim = make(in_channels=in_channels, **({} if dropout is None else {"dropout": dropout}))
     if constraint is not None:
         constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
     if last is None or not isinstance(head, LinearHead):

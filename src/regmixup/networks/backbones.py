@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from regmixup.networks.layers import BatchNorm2d, Dropout, GlobalAverage, ReLU, conv, he_conv, stored_gradient
 
 
-def small(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
+def small(*, in_channels: int, dropout: float = 0.0) -> tuple[nn.Module, int]:
     """Build three 3x3 convolutions (16, 32, 64 channels; the second halves the image): 64-d features."""
 
     def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
@@ -58,12 +58,12 @@ def _bottleneck(inputs: int, width: int, stride: int) -> _Residual:
     return _Residual(branch, inputs, outputs, stride)
 
 
-def resnet18(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
+def resnet18(*, in_channels: int, dropout: float = 0.0) -> tuple[nn.Module, int]:
     """Build basic blocks, 2 per stage: 512-d features."""
     return _resnet(in_channels, dropout, block=_basic, expansion=1, depths=(2, 2, 2, 2))
 
 
-def resnet50(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
+def resnet50(*, in_channels: int, dropout: float = 0.0) -> tuple[nn.Module, int]:
     """Build bottlenecks (stride in the 3x3), 3-4-6-3 per stage: 2048-d features; 23,520,842 parameters, 10 classes."""
     return _resnet(in_channels, dropout, block=_bottleneck, expansion=4, depths=(3, 4, 6, 3))
 
@@ -127,12 +127,12 @@ class ChannelDropoutBlock(nn.Module):
         return self.branch(x) + self.shortcut(x)
 
 
-def wrn28_10(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
+def wrn28_10(*, in_channels: int, dropout: float = 0.1) -> tuple[nn.Sequential, int]:
     """Build 28 layers of width 10: 3 groups of 4 blocks with 160, 320, 640 channels; 36,479,194 parameters."""
     return wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout)
 
 
-def wrn28_10_sngp(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
+def wrn28_10_sngp(*, in_channels: int, dropout: float = 0.1) -> tuple[nn.Sequential, int]:
     """Build WRN-28-10 from SNGP's blocks, with channels dropped after the stem too; the same widths and parameters."""
     backbone, dim = wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout, block=ChannelDropoutBlock)
     backbone[0] = he_conv(in_channels, 16, 3, fan="in")
@@ -169,7 +169,7 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.branch(x)], dim=1)
 
 
-def densenet121(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
+def densenet121(*, in_channels: int, dropout: float = 0.0) -> tuple[nn.Sequential, int]:
     """Build blocks of 6, 12, 24 and 16 layers, growth 32: 1024-d features; 6,956,298 parameters for 10 classes.
 
     The stem is a 3x3 convolution with stride 1, without batch norm or pooling after it.
@@ -209,7 +209,7 @@ class PyramidBlock(nn.Module):
         return self.branch(x) + F.pad(self.shrink(x), (0, 0, 0, 0, 0, self.new_channels))
 
 
-def pyramidnet200(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
+def pyramidnet200(*, in_channels: int, dropout: float = 0.0) -> tuple[nn.Sequential, int]:
     """Build 200 layers, widening 240: 3 stages of 22 blocks; 1024-d features; 26,752,702 parameters for 10 classes."""
     return pyramidnet(depth=200, widening=240, in_channels=in_channels, dropout=dropout)
 

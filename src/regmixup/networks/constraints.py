@@ -82,11 +82,13 @@ def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
 def input_shapes(backbone: nn.Module, example: Tensor) -> Shapes:
     """Return the input shape of each convolution when the backbone is given the example, (1, C, H, W)."""
     shapes: Shapes = {}
+
+    def record(conv: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(conv, nn.Conv2d)
+        shapes[conv] = tuple(inputs[0].shape)
+
     layers = convolutions(backbone)
-    hooks = [
-        conv.register_forward_pre_hook(lambda _, inputs, conv=conv: shapes.update({conv: tuple(inputs[0].shape)}))
-        for conv in layers
-    ]
+    hooks = [conv.register_forward_pre_hook(record) for conv in layers]
     evaluated(backbone, example.to(layers[0].weight))
     for hook in hooks:
         hook.remove()
