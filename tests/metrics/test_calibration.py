@@ -17,6 +17,7 @@ from regmixup.metrics.calibration import (
     debiased_ece,
     ece,
     mce,
+    mean_corruption_error,
     nll,
     reliability,
 )
@@ -228,3 +229,26 @@ def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
 def test_unknown_options_are_refused(metric, options, message):
     with pytest.raises(ValueError, match=message):
         metric(*softmax_table(5, 2, seed=11), **options)
+
+
+ERRORS_OF_REFERENCE = {("fog", 1): 0.2, ("fog", 2): 0.6, ("snow", 1): 0.5, ("snow", 2): 0.5}
+
+
+def test_severities_are_summed_before_the_ratio_is_taken():
+    """Fog: (0.1 + 0.1) / 0.8 = 1/4, where the mean of the ratios would be 1/3. Snow: 1.5 / 1. Mean: 7/8."""
+    errors = {("fog", 1): 0.1, ("fog", 2): 0.1, ("snow", 1): 0.75, ("snow", 2): 0.75}
+    assert mean_corruption_error(errors, ERRORS_OF_REFERENCE) == pytest.approx(7 / 8)
+    assert mean_corruption_error(ERRORS_OF_REFERENCE, ERRORS_OF_REFERENCE) == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "reference", "message"),
+    [
+        ({("fog", 1): 0.1}, ERRORS_OF_REFERENCE, r"same conditions, .* only one has \[\('fog', 2\), \('snow', 1\)"),
+        ({}, {}, "at least one"),
+        ({("fog", 1): 0.1}, {("fog", 1): 0.0}, "got none under 'fog'"),
+    ],
+)
+def test_conditions_that_do_not_match_are_refused(errors, reference, message):
+    with pytest.raises(ValueError, match=message):
+        mean_corruption_error(errors, reference)

@@ -55,11 +55,11 @@ def tied(found):
     return sum(count * sigma for _, sigma, count in found) / sum(count for *_, count in found)
 
 
-def knn(train, features, k, normalise):
-    """The k-th smallest of all distances."""
+def knn(train, features, k):
+    """The k-th smallest of all distances between vectors of length 1."""
 
     def scaled(feature):
-        return feature / math.sqrt(sum(v * v for v in feature)) if normalise else feature
+        return feature / math.sqrt(sum(v * v for v in feature))
 
     found = []
     for feature in features:

@@ -14,9 +14,8 @@ from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.calibration import CLASSIFICATION
+from regmixup.metrics.calibration import CLASSIFICATION, Condition, mean_corruption_error
 from regmixup.metrics.scores import fit_scores, score_all
-from regmixup.metrics.shift import Condition, mean_corruption_error
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, same_samples

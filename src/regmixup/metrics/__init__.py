@@ -14,6 +14,7 @@ from regmixup.metrics.calibration import (
     debiased_ece,
     ece,
     mce,
+    mean_corruption_error,
     nll,
     reliability,
 )
@@ -21,7 +22,6 @@ from regmixup.metrics.detection import DETECTION, RocCurve, ScorePair, aupr, aur
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.selective import SELECTIVE, RiskCoverage, augrc, aurc, failure_auroc, risk_coverage
-from regmixup.metrics.shift import mean_corruption_error
 
 __all__ = [
     "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap", "ClassMoments", "Interval", "Outcomes",

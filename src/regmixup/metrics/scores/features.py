@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
@@ -33,20 +34,19 @@ def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, *, rows: i
 
 @dataclass(frozen=True, kw_only=True)
 class KNN:
-    """Distance to the k-th nearest train feature, both of length 1 if `normalise` (Sun et al., 2022).
+    """Distance to the k-th nearest train feature, both of length 1 (Sun et al., 2022).
 
     k: None for the paper's, 50 for CIFAR-10, 200 for CIFAR-100, 1000 for ImageNet, and for any other train set that of
     the one with the nearest number of classes, see `default_k`. A train sample is its own nearest neighbour.
     The train features are kept, and the neighbour is found, in their own precision, at least float32; its distance is
     then taken in float64.
 
-    >>> score = KNN(k=2, normalise=False).fit(torch.tensor([[0.0], [1.0], [5.0]]))
-    >>> score(torch.tensor([[0.0], [9.0]]))
-    tensor([1., 8.], dtype=torch.float64)
+    >>> score = KNN(k=2).fit(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]))
+    >>> score(torch.tensor([[5.0, 0.0], [0.0, 5.0]])).square()
+    tensor([2., 2.], dtype=torch.float64)
     """
 
     k: int | None = None
-    normalise: bool = True
 
     def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k. labels: (N,), needed for the default k alone."""
@@ -58,22 +58,19 @@ class KNN:
             raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
-        sums = in_pieces(lambda piece: self._scaled(piece).sum(dim=0, keepdim=True), features)
+        sums = in_pieces(lambda piece: normalize(piece).sum(dim=0, keepdim=True), features)
         centre = sums.sum(dim=0) / len(features)
-        bank = in_pieces(lambda piece: (self._scaled(piece) - centre).to(exact), features)
+        bank = in_pieces(lambda piece: (normalize(piece) - centre).to(exact), features)
         squares = bank.square().sum(dim=1)
 
         def kth_distance(piece: Tensor) -> Tensor:
-            centred = self._scaled(piece) - centre
+            centred = normalize(piece) - centre
             # A sample's own length changes no order among its neighbours.
             order = (centred.to(exact) @ bank.T).mul_(-2).add_(squares)
             kth = order.topk(k, dim=1, largest=False).indices[:, -1]
             return (centred - precise(bank[kth])).norm(dim=1)
 
         return partial(in_pieces, kth_distance, rows=max(1, _DISTANCES // len(bank)))
-
-    def _scaled(self, features: Tensor) -> Tensor:
-        return torch.nn.functional.normalize(features, dim=1) if self.normalise else features
 
 
 def default_k(labels: Tensor) -> int:

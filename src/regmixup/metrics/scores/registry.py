@@ -97,20 +97,11 @@ def register(
     if (function is None) == (fit is None) or not callable(function or fit):
         raise ValueError(f"score {name} must have either a function of logits or a fit, got {function!r} and {fit!r}")
     plugins.record("score", name, REGISTRY, version=version)
-    if fit is not None:
+    if function is not None:
+        SCORES[name] = lambda logits: function(softmax_of(logits).logits)
+        REGISTRY[name] = Score("logits", SCORES[name])
+    elif fit is not None:
         REGISTRY[name] = Score("features", fit)
-        return
-
-    def score(logits: Tensor | Softmax) -> Tensor:
-        table = softmax_of(logits).logits
-        scores = function(table)  # type: ignore[misc]
-        if not isinstance(scores, Tensor) or scores.shape != table.shape[:1]:
-            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"score {name} must return a tensor of shape ({len(table)},), got {shape}")
-        return scores
-
-    REGISTRY[name] = Score("logits", score)
-    SCORES[name] = score
 
 
 def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:
