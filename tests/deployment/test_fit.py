@@ -196,6 +196,10 @@ class TestInputs:
         assert repr(found[0]) == repr(found[1])
         with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
             found[0](digits["val"].images.float())
+        wide = digits["val"].images / 100
+        assert rm.Predictor.fit(model, [(wide, labels)])(wide).probs.shape == (len(labels), 10)
+        both = rm.Predictor.fit(model, [(digits["val"].images, labels)], normalize=(MEAN, STD))
+        assert both(normalised(digits["val"].images)).probs.shape == (len(labels), 10)
 
     def test_files_are_resized_as_the_transform_says(self, digits, tmp_path):
         pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
