@@ -41,3 +41,10 @@ def test_pandas_gets_a_column_for_every_field(monkeypatch):
     table = ROWS.to_pandas()
     assert [line["value"] for line in table] == [0.5, 0.125, 0.9]
     assert (table[1]["corruption"], table[1]["severity"]) == ("fog", 3)
+
+
+def test_a_notebook_shows_a_table_of_escaped_cells():
+    text = Rows([Row(dataset="<b>", metric="accuracy", value=0.5)])._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in text
+    assert "<td>0.5000</td>" in text
+    assert text.endswith("<p>1 rows in all</p>")

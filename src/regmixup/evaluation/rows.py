@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +40,12 @@ class Rows(list[Row]):
         if most is not None and len(self) > most:
             shown.append(f"... {len(self):,} rows in all; .to_pandas() has every one")
         return "\n".join(shown)
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        lines = [_COLUMNS, *map(_cells, self[:_SHOWN])]
+        cells = ["".join(f"<td>{escape(cell)}</td>" for cell in line) for line in lines]
+        return f"<table><tr>{'</tr><tr>'.join(cells)}</tr></table><p>{len(self):,} rows in all</p>"
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame with a column for each field of `Row`."""
