@@ -109,7 +109,10 @@ def test_rows_have_whole_names(capsys, tmp_path):
     [
         ({"logits": np.array([[np.nan, 0.0]] * 3), "labels": np.zeros(3, int)}, "finite"),
         ({"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 2])}, "labels must lie in [0, 2)"),
-        ({"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)}, "labels must be (N) for logits (N, K) of (3, 2), got"),
+        (
+            {"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)},
+            "labels must be (N) for logits (N, K) of (3, 2), got",
+        ),
         ({"logits": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "N >= 1"),
         ({"logit": np.zeros((3, 2)), "labels": np.zeros(3, int)}, "did you mean 'logits'"),
         ({"logits": np.zeros((3, 2))}, "label for every sample"),
