@@ -29,14 +29,6 @@ def test_help_names_every_verb_and_every_verb_has_help(capsys):
         assert "%%" not in text
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_who_waits_for_torch_at_a_terminal_is_told_why(terminal, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    for verb, waits in (("report", terminal), ("list", False)):
-        assert run(verb, "--help") == 0
-        assert ("loading PyTorch ...\r" in capsys.readouterr().err) == waits
-
-
 def test_a_warning_is_printed_once(monkeypatch, capsys):
     def verb(_):
         for text in ("left out: a", "left out: b", "left out: a"):
@@ -85,8 +77,6 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["report", "digtis"], "did you mean 'digits'"),
         (["report", "."], ". holds no results of a study"),
         (["report", "digits", "--runs", "."], "no run of it is archived there, and there is no study-digits"),
-        (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
-        (["data", "show", "digits/test", "--out", "a.jpg"], "--out must name a file that ends in .png"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "list", "--root", "no/where"], "root must name a folder, got no/where"),
         (["data", "verify", "--root", "no/where"], "root must name a folder, got no/where"),

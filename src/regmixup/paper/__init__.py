@@ -113,9 +113,10 @@ def _cells(keys: str, body: str) -> list[PaperCell]:
             network = _NETWORKS[line.split()[-1]]
             continue
         label, _, numbers = line.partition("|")
-        for (named, *column), text in zip(columns, numbers.split(), strict=True):
+        for (named, train_set, metric, dataset, setting), text in zip(columns, numbers.split(), strict=True):
             if text not in "-.":
-                cells.append(PaperCell(label.strip(), network if named == "*" else named, *column, text))
+                place = (network if named == "*" else named, train_set, metric, dataset, setting)
+                cells.append(PaperCell(label.strip(), *place, text))
     return cells
 
 
