@@ -25,15 +25,20 @@ from regmixup.data.files import data_root
 from regmixup.names import check_name
 
 
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """What every action has."""
+
+    root: Path | None = None
+    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
+
+
 @dataclass(frozen=True)
-class ListAction:
+class ListAction(Action):
     """List the datasets that are present under the root, with their size, and the embedded ones.
 
     Example: regmixup data list --root ~/data
     """
-
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         from regmixup.data.inventory import present
@@ -48,7 +53,7 @@ class ListAction:
 
 
 @dataclass(frozen=True)
-class FetchAction:
+class FetchAction(Action):
     """Download a dataset's official files, resumably, with checksums; existing files are skipped.
 
     Example: regmixup data fetch cifar10 --root ~/data
@@ -56,8 +61,6 @@ class FetchAction:
 
     name: Positional[str]
     """A family (cifar10) or a dataset (cifar10/test)."""
-    root: Path | None = None
-    """Where to put it; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         from regmixup.data.fetch import fetch
@@ -76,7 +79,7 @@ class FetchAction:
 
 
 @dataclass(frozen=True)
-class VerifyAction:
+class VerifyAction(Action):
     """Compare datasets with known checksums; exit status 2 if one differs.
 
     Example: regmixup data verify cifar10/train cifar10/test
@@ -84,8 +87,6 @@ class VerifyAction:
 
     names: Positional[tuple[str, ...]] = ()
     """Datasets; default: all that are present under the root."""
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         from regmixup.data.inventory import present
@@ -105,7 +106,7 @@ class VerifyAction:
 
 
 @dataclass(frozen=True)
-class CorruptAction:
+class CorruptAction(Action):
     """Build CIFAR-C-style corrupted copies of a test set, in a folder that `cifar10-c/...` reads, marked "rebuilt".
 
     Example: regmixup data corrupt cifar10/test --root ~/data
@@ -121,8 +122,6 @@ class CorruptAction:
     """Decides every random number."""
     device: str = "cpu"
     """Where to compute, for example cuda."""
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         from regmixup.data.catalogue import BENCHMARK, EXTRA
