@@ -7,7 +7,6 @@ from rich.console import Console
 
 from regmixup.cli import progress
 from regmixup.cli.progress import LiveProgress
-from regmixup.run_folder import describe
 
 LOSSES = {"loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98}
 STEP = {"epoch": 3, "step": 50, "steps": 200, **LOSSES, "images_per_second": 5123.4, "seconds_per_epoch": 60.0}
@@ -62,13 +61,6 @@ def test_a_narrow_terminal_shows_all_numbers_in_two_lines():
     live.step("regmixup seed 0", STEP)
     assert len(rendered(live).splitlines()) == 2
     assert {"2/40", "0:37:45", "50/200,", "0.500,", "0.250,", "0.750,", "98.0", "5,123"} <= set(rendered(live).split())
-
-
-def test_without_steps_the_time_left_comes_from_the_last_epoch():
-    live, _ = display(terminal=True)
-    live.begin("a", 40)
-    live.epoch("a", EPOCH)
-    assert "0:37:37 left" in rendered(live)  # 37 epochs of 61 s
 
 
 def test_in_a_pipe_there_is_a_line_a_minute_and_one_for_every_run(clock):
@@ -128,13 +120,6 @@ def test_how_runs_are_carried_out_is_said_once(clock):
     for execution in ("cpu: float32", "cpu: float32", "cuda: bfloat16 (graphs off: why)"):
         live.start(execution)
     assert text.getvalue().splitlines() == ["cpu: float32", "cuda: bfloat16 (graphs off: why)"]
-
-
-@pytest.mark.parametrize(
-    ("speed", "shown"), [(1.234, "1.2 images/s"), (12.34, "12 images/s"), (12345.6, "12,346 images/s")]
-)
-def test_speeds_are_short(speed, shown):
-    assert describe([{"epoch": 1, "loss": 1.0, "images_per_second": speed}]) == f"loss 1.000, {shown}"
 
 
 def test_a_run_that_begins_again_with_fewer_epochs_is_shown_with_these():
