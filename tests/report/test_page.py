@@ -9,7 +9,7 @@ import pytest
 
 from regmixup.report.page import LATER_FIELDS, definitions, render, sources, word_table
 from regmixup.report.results import Results, RunRecord
-from regmixup.report.tables import main_tables, shift_tables
+from regmixup.report.tables import study_tables
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def results(finished_study):
 
 
 def page(results):
-    return render(results, main_tables(results), shift_tables(results))
+    return render(results, study_tables(results))
 
 
 class Tags(HTMLParser):
@@ -86,16 +86,6 @@ def test_every_figure_has_a_place_and_a_caption(results):
     assert len(figures) == 10
 
 
-def test_the_numbers_in_the_page_are_the_means_of_the_rows(results):
-    values = [
-        row.value
-        for row in results.rows
-        if (row.method, row.dataset, row.metric, row.posthoc) == ("regmixup", "digits/test", "accuracy", "none")
-    ]
-    assert len(values) == 2
-    assert f">{100 * sum(values) / 2:.2f}</span>" in page(results)
-
-
 def test_a_changed_recipe_is_marked_in_every_cell_and_explained_below(results):
     text = page(results)
     table = main_table(text)
@@ -139,15 +129,6 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
     assert re.fullmatch(r"objective RegMixup \(.*\), ema 0.99, posthoc none", facts["regmixup"])
     monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"ema": 0.99}))
     assert re.search("network .* epochs 5, .* ema 0.99, ", sources(setting)["recipe"]), "in the order of a recipe"
-
-
-def test_the_rule_of_comparison_is_stated_once_and_the_script_has_none_of_its_own(results):
-    text = page(results)
-    assert text.count("after Holm&#39;s correction over the comparisons of one column") == 2  # main table and shift
-    assert "Every table compares the numbers that it shows." in text
-    script = text[text.rindex("<script>") :]
-    assert "0.05" not in script
-    assert '"dnn"' not in script
 
 
 def test_text_from_a_study_cannot_inject_markup(results):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from regmixup.report.aggregation import Aggregation, Quantity
+from regmixup.report.aggregation import Quantity
 from regmixup.report.results import ONE_PRIOR_VARIANCE, RunRecord, Setting
-from regmixup.report.significance import LEVEL, compare_column, difference, holm, mean_interval
-from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
+from regmixup.report.significance import compare_column, difference, holm, mean_interval
+from regmixup.report.tables import ONE_TEMPERATURE, Column, tabulate
 from regmixup.types import Row
 
 
@@ -56,18 +56,6 @@ def drawn(values, **fields):
     return [Row(method=m, seed=i, value=float(v), **fields) for m, vs in values.items() for i, v in enumerate(vs)]
 
 
-def test_a_column_of_nine_methods_that_do_not_differ_is_seldom_marked():
-    """Ten methods with 5 seeds each, all alike. Without a correction about a third of the columns have a mark."""
-    generator = np.random.default_rng(0)
-    column = Column("accuracy", Quantity("", ""))
-    marked = 0
-    for _ in range(400):
-        values = generator.normal(0.9, 0.01, size=(10, 5))
-        table = tabulate(Aggregation(drawn(dict(zip(["dnn", *"abcdefghi"], values, strict=True)))), [column])
-        marked += any(cell.p is not None and cell.p < LEVEL for (cell,) in table.lines.values())
-    assert marked / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
-
-
 def setting(rows, calibration="holdout", members=None):
     """A setting of rows. members: for a method that is an ensemble, the run folders of every seed's members."""
     runs = []
@@ -79,49 +67,21 @@ def setting(rows, calibration="holdout", members=None):
     return Setting("digits", "digits", runs, rows)
 
 
-def after_temperature(generator, temperatures, seeds=5):
-    """ECE after T of two methods that do not differ: T is off by chance, once for every temperature of a method."""
-    error = 0.75 * generator.normal(size=(2, temperatures)).repeat(seeds // temperatures, axis=1)
-    values = dict(zip(("dnn", "regmixup"), 5 + error + 0.5 * generator.normal(size=(2, seeds)), strict=True))
-    fitted = dict(zip(("dnn", "regmixup"), 1 + error, strict=True))
-    return [
-        *drawn({m: v / 100 for m, v in values.items()}, metric="ece", posthoc="temperature"),
-        *drawn(fitted, metric="temperature", posthoc="temperature"),
-    ]
-
-
-def tables_after_temperature(calibration, temperatures):
-    generator = np.random.default_rng(0)
-    for _ in range(400):
-        own = setting(after_temperature(generator, temperatures), calibration)
-        yield tabulate(own.aggregation, main_columns(own.aggregation))
-
-
-def test_one_temperature_for_all_seeds_is_not_tested():
-    """Seeds that share a T are not independent: as if they were, nearly half of all nulls come out significant."""
-    for table in tables_after_temperature("companion", temperatures=1):
-        for line in table.lines.values():
-            for cell in filter(None, line):
-                assert cell.p is None
-                assert not cell.best
-                assert cell.notes == (ONE_TEMPERATURE,)
-        assert ONE_TEMPERATURE in table.notes()
-
-
-def test_a_temperature_for_each_seed_is_tested_and_seldom_marked():
-    cells = [table.lines["regmixup"] for table in tables_after_temperature("holdout", temperatures=5)]
-    scaled = [next(filter(None, line)) for line in cells]
-    assert all(cell.p is not None for cell in scaled)
-    assert np.mean([cell.p < LEVEL for cell in scaled]) == pytest.approx(0.05, abs=3 * math.sqrt(0.05 * 0.95 / 400))
-
-
-def test_what_does_not_depend_on_temperature_is_tested_beside_it():
-    rows = drawn({"dnn": [0.5, 0.6], "regmixup": [0.7, 0.9]}, metric="ece", posthoc="none")
-    own = setting([*rows, *after_temperature(np.random.default_rng(0), 1, seeds=2)], "companion")
-    table = tabulate(own.aggregation, main_columns(own.aggregation))
-    found = dict(zip((c.title for c in table.columns), table.lines["regmixup"], strict=True))
-    assert found["ECE"].p is not None
-    assert found["ECE + T"].p is None
+@pytest.mark.parametrize("calibration", ["companion", "companion-per-seed", "holdout"])
+def test_one_temperature_for_all_seeds_is_not_tested(calibration):
+    """Seeds that share a T are not independent; what does not depend on it is tested beside it."""
+    values = {"dnn": [0.05, 0.06], "regmixup": [0.01, 0.02]}
+    rows = [row for posthoc in ("none", "temperature") for row in drawn(values, metric="ece", posthoc=posthoc)]
+    chosen = setting(rows, calibration).aggregation
+    columns = [Column("ECE", Quantity("", "ece")), Column("ECE + T", Quantity("", "ece", "temperature"))]
+    table = tabulate(chosen, columns)
+    plain, scaled = table.lines["regmixup"]
+    assert plain.p is not None
+    assert plain.best
+    untested = calibration == "companion"
+    assert (scaled.p is None, scaled.best) == (untested, not untested)
+    assert scaled.notes == ((ONE_TEMPERATURE,) if untested else ())
+    assert table.lines["dnn"][1].notes == scaled.notes
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Aggregation over seeds and the search for the best cell."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from regmixup.report.tables import Column
 from regmixup.report.writers import to_latex, to_markdown
 from regmixup.types import Row
 
-from .reading import check_latex, read_latex, read_markdown
+from .reading import check_latex, read_markdown
 
 
 def rows(metric="accuracy", **values):
@@ -156,8 +157,8 @@ def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
 def test_a_measured_table_in_latex():
     text = to_latex(measured())
     check_latex(text)
-    assert [row if row == "rule" else row[0].text for row in read_latex(text)] == [
-        *("method", "rule", "dnn", "", "mixup", "", "regmixup", "", "rule", "deep-ensemble", "")
+    assert re.findall(r"^(?:.midrule|[a-z-]+ &)", text, re.MULTILINE) == [
+        *(r"\midrule", "dnn &", "mixup &", "regmixup &", r"\midrule", "deep-ensemble &")
     ]
     assert r"\textbf{97.12} $\pm$ 0.10 (3) {*} \\" in text
     assert "paper 97.46, $-$0.34" in text

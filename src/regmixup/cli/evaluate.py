@@ -135,16 +135,16 @@ def _model(
     shift: Sequence[Path],
     ood: Sequence[Path],
 ) -> ModelPredictions:
-    validation = _labelled(val, None, verb.columns) if val is not None else None
-    fitted_on = _labelled(train, None, verb.columns) if train is not None else None
+    validation = _load(verb, val) if val is not None else None
+    fitted_on = _load(verb, train) if train is not None else None
     return ModelPredictions(
         name=name,
-        test=_labelled(test, verb.labels, verb.columns),
+        test=_load(verb, test, verb.labels),
         validation=validation,
         train=fitted_on,
         posthoc=_posthoc(verb, fitted_on, validation),
-        shift=[_labelled(path, None, verb.columns) for path in shift],
-        ood=[_load(path, None, verb.columns) for path in ood],
+        shift=[_load(verb, path) for path in shift],
+        ood=[_load(verb, path, labelled=False) for path in ood],
     )
 
 
@@ -199,16 +199,11 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
     return posthoc.fit(train=train, validation=validation) if posthoc is not None else None
 
 
-def _load(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:
+def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
     """Read predictions, and print how where that was ambiguous."""
-    predicted = predictions.load(path, labels=labels, columns=columns)
+    predicted = predictions.load(path, labels=labels, columns=verb.columns)
     if "read_as" in predicted.info:
         print(f"{path}: {predicted.info['read_as']}", file=sys.stderr)
-    return predicted
-
-
-def _labelled(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:
-    predicted = _load(path, labels, columns)
-    if int(predicted.labels.min()) < 0:
+    if labelled and int(predicted.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
     return predicted

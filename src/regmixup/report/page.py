@@ -58,10 +58,10 @@ class PageSection:
         return fill("tables.html", "section", self)
 
 
-def render(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
-    """Render the page. tables: the main table of every setting. shifted: its table of calibration under shift."""
+def render(results: Results, tables: Sequence[Sequence[Table]]) -> str:
+    """Render the page. tables: those of every setting."""
     data = script_data(results)
-    return assemble("regmixup report", results.title, _lead(results), _sections(results, tables, shifted, data), data)
+    return assemble("regmixup report", results.title, _lead(results), _sections(results, tables, data), data)
 
 
 def assemble(kicker: str, title: str, lead: str, sections: Iterable[PageSection], data: Mapping[str, Any]) -> str:
@@ -120,14 +120,12 @@ def _lead(results: Results) -> str:
     return f"{counts} AUROC in the tables of results is by the score of each method. T is fitted on validation data."
 
 
-def _sections(
-    results: Results, tables: Sequence[Table], shifted: Sequence[Table], data: Mapping[str, Any]
-) -> Iterator[PageSection]:
+def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping[str, Any]) -> Iterator[PageSection]:
     """Yield every section that the results have data for, in the page's order."""
     titles = [setting.title for setting in results.settings]
     boards = [leaderboard(setting) for setting in results.settings]
     yield PageSection("leaderboard", "Leaderboard", fill("study.html", "leaderboards", boards))
-    shown = fill("study.html", "results", list(zip(titles, tables, shifted, strict=True)))
+    shown = fill("study.html", "results", list(zip(titles, tables, strict=True)))
     yield PageSection("results", "Results", shown)
     if results.selected:
         selected = selection_table(results.selected)

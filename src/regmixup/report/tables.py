@@ -1,8 +1,8 @@
 """The tables of a report: the main table first. Every format of it is written from here.
 
-`main_tables` makes a table per setting, one line per method, from the setting's aggregation of rows; `shift_tables` the
-second one. templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers`
-writes them as text and for the terminal.
+`study_tables` makes one or two tables per setting, one line per method, from the setting's aggregation of rows.
+templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers` writes them
+as text and for the terminal.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ ONE_TEMPERATURE = (
 )
 
 
-def main_tables(results: Results) -> list[Table]:
-    """Return the first table of every setting: every method by accuracy, shift, detection and calibration."""
-    return [_setting_table(results, setting, main_columns(setting.aggregation)) for setting in results.settings]
-
-
-def shift_tables(results: Results) -> list[Table]:
-    """Return the second table of every setting, calibration under shift; without columns where nothing is shifted."""
-    return [
-        _setting_table(results, setting, shift_columns(setting.aggregation), "calibration under shift")
-        for setting in results.settings
-    ]
+def study_tables(results: Results) -> list[list[Table]]:
+    """Return the tables of every setting: the main one and, where sets are shifted, that of calibration there."""
+    tables = []
+    for setting in results.settings:
+        rows = setting.aggregation
+        main = _setting_table(results, setting, main_columns(rows))
+        shifted = _setting_table(results, setting, shift_columns(rows), "calibration under shift")
+        tables.append([main, shifted] if shifted.columns else [main])
+    return tables
 
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:

@@ -85,14 +85,14 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {"markdown": escape_markdown, "latex": escape_latex}
 
 
-def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
+def to_csv(settings: Sequence[str], tables: Sequence[Sequence[Table]]) -> str:
     """Write a line per cell, as fractions: what the tables print, and what they only mark.
 
-    settings: their names. tables: lists of one table per setting.
+    settings: their names. tables: those of every setting.
     """
     names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
     lines: list[Sequence[object]] = [names]
-    for setting, table in [pair for part in tables for pair in zip(settings, part, strict=True)]:
+    for setting, table in [(name, table) for name, part in zip(settings, tables, strict=True) for table in part]:
         for method, cells in table.lines.items():
             for column, cell in zip(table.columns, cells, strict=True):
                 if cell is None:
