@@ -141,18 +141,9 @@ def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several
 
 
 def test_an_average_over_quantities_is_taken_seed_by_seed():
-    rows = [
-        Row(
-            method="dnn",
-            seed=seed,
-            dataset="toy-c",
-            corruption="fog",
-            severity=severity,
-            metric="accuracy",
-            value=value,
-        )
-        for seed, severity, value in ((0, 1, 0.9), (0, 2, 0.5), (1, 1, 0.8))
-    ]
+    place = {"method": "dnn", "dataset": "toy-c", "corruption": "fog", "metric": "accuracy"}
+    values = {(0, 1): 0.9, (0, 2): 0.5, (1, 1): 0.8}
+    rows = [Row(**place, seed=seed, severity=severity, value=value) for (seed, severity), value in values.items()]
     measured = Aggregation(rows)
     both = [Quantity("toy-c", "accuracy", corruption="fog", severity=severity) for severity in (1, 2)]
     assert measured.average(both, "dnn") == {0: pytest.approx(0.7)}

@@ -54,9 +54,6 @@ class PageSection:
     title: str
     body: str
 
-    def html(self) -> str:
-        return fill("tables.html", "section", self)
-
 
 def render(results: Results, tables: Sequence[Sequence[Table]]) -> str:
     """Render the page. tables: those of every setting."""

@@ -35,7 +35,18 @@ marks (1 best single model, 2 best of all, 3 both) and, if there is one, the pap
 
 def script_data(results: Results) -> dict[str, Any]:
     """Return the data of the whole page: constants, and the figures and switchable tables of every setting."""
-    return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
+    settings = []
+    for setting in results.settings:
+        runs = [setting.of(label) for label in setting.labels]
+        settings.append(
+            {
+                **Cells(setting.labels, setting.aggregation).data(),
+                "curves": [pooled_history([run.history for run in group]) for group in runs],
+                "mixing": _mixing(setting),
+                **pooled_figures([[run.figures for run in group if run.figures] for group in runs]),
+            }
+        )
+    return {**script_constants(), "settings": settings}
 
 
 def script_constants() -> dict[str, Any]:
@@ -46,16 +57,6 @@ def script_constants() -> dict[str, Any]:
         "quantiles": list(QUANTILES),
         "leastP": LEAST_P,
         "shown": MOST_SHOWN,
-    }
-
-
-def setting_data(setting: Setting) -> dict[str, Any]:
-    """Return the data of a setting's figures and of the tables that the reader can switch."""
-    return {
-        **Cells(setting.labels, setting.aggregation).data(),
-        "curves": [pooled_history([run.history for run in setting.of(label)]) for label in setting.labels],
-        "mixing": _mixing(setting),
-        **pooled_figures([[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]),
     }
 
 
