@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,17 +102,15 @@ class Cells:
         cells = self.aggregation.column(quantities, labels=self.labels)
         return [compact(cell) for cell in cells.values()]
 
-    def corruptions(self) -> dict[str, dict[str, list[int]]]:
-        """Return severities by family and corruption, in the order of the rows."""
-        families: dict[str, dict[str, set[int]]] = {}
+    def families(self) -> dict[str, tuple[list[str], list[int]]]:
+        """Return the corruptions, in the order of the rows, and the severities of every shifted family."""
+        families: dict[str, tuple[dict[str, None], set[int]]] = {}
         for quantity in self.aggregation.quantities:
             if quantity.severity is not None and quantity.corruption != MEAN:
-                severities = families.setdefault(quantity.dataset, {}).setdefault(quantity.corruption, set())
+                corruptions, severities = families.setdefault(quantity.dataset, ({}, set()))
+                corruptions[quantity.corruption] = None
                 severities.add(quantity.severity)
-        return {
-            family: {name: sorted(severities) for name, severities in corruptions.items()}
-            for family, corruptions in families.items()
-        }
+        return {family: (list(corruptions), sorted(levels)) for family, (corruptions, levels) in families.items()}
 
     def shift(self) -> list[dict[str, Any]]:
         """Return cells[method][corruption][severity] for every family and metric.
@@ -121,26 +119,25 @@ class Cells:
         of its own, as in the paper.
         """
         families = []
-        for family, corruptions in self.corruptions().items():
+        for family, (corruptions, severities) in self.families().items():
             metrics = []
             for title, (metric, posthoc) in ON_SHIFT.items():
                 whole = Quantity(family, metric, posthoc, "", MEAN)
                 if whole in self.aggregation.quantities:
                     note = ONE_TEMPERATURE if posthoc == SCALED and self.aggregation.design.one_temperature else ""
-                    metrics.append({"title": title, "note": note, "cells": self._shift_cells(whole, corruptions)})
+                    cells = self._shift_cells(whole, corruptions, severities)
+                    metrics.append({"title": title, "note": note, "cells": cells})
             if metrics:
-                severities = sorted(set().union(*corruptions.values()))
-                shown = {"corruptions": list(corruptions), "severities": severities, "metrics": metrics}
-                families.append({"family": family, **shown})
+                places = {"corruptions": corruptions, "severities": severities}
+                families.append({"family": family, **places, "metrics": metrics})
         return families
 
-    def _shift_cells(self, whole: Quantity, corruptions: Mapping[str, list[int]]) -> list[Any]:
+    def _shift_cells(self, whole: Quantity, corruptions: list[str], severities: list[int]) -> list[Any]:
         """Return cells[method][corruption][severity]. whole: the mean over all corruptions and severities."""
-        severities = sorted(set().union(*corruptions.values()))
         columns = []
-        for names in [*([name] for name in corruptions), list(corruptions)]:
-            single = [whole._replace(corruption=name, severity=level) for name in names for level in corruptions[name]]
-            at_levels = [[quantity for quantity in single if quantity.severity == level] for level in severities]
+        for names in [*([name] for name in corruptions), corruptions]:
+            at_levels = [[whole._replace(corruption=name, severity=level) for name in names] for level in severities]
+            single = [quantity for quantities in at_levels for quantity in quantities]
             columns.append([self.column(quantities) for quantities in [single, *at_levels]])
         columns[-1][0] = self.column([whole])
         return [[[cells[index] for cells in column] for column in columns] for index in range(len(self.labels))]
@@ -148,16 +145,13 @@ class Cells:
     def fisher(self) -> list[dict[str, Any]]:
         """Return values[method][corruption][severity], mean and standard deviation, for every family that has it."""
         families = []
-        for family, corruptions in self.corruptions().items():
-            places = [
-                [Quantity(family, "fisher_criterion", corruption=name, severity=level) for level in severities]
-                for name, severities in corruptions.items()
-            ]
+        for family, (corruptions, severities) in self.families().items():
+            whole = Quantity(family, "fisher_criterion")
+            places = [[whole._replace(corruption=name, severity=level) for level in severities] for name in corruptions]
             values = [[[self._spread(place, label) for place in line] for line in places] for label in self.labels]
             if any(cell for lines in values for line in lines for cell in line):
-                severities = max(corruptions.values(), key=len)
-                shown = {"corruptions": list(corruptions), "severities": severities, "values": values}
-                families.append({"family": family, **shown})
+                grid = {"corruptions": corruptions, "severities": severities}
+                families.append({"family": family, **grid, "values": values})
         return families
 
     def _spread(self, quantity: Quantity, label: str) -> list[float | None]:
