@@ -81,16 +81,6 @@ def test_differences_of_fine_tuned_runs_have_the_corrected_interval_over_folds()
     assert difference_of({}, 100, 0.5) == "–"
 
 
-def test_train_sets_of_small_images_are_disjoint_and_have_every_class_equally_often(tmp_path):
-    script = fine_tuning()
-    script["write_noise"](tmp_path)
-    task = script["Task"]("cifar100", "svhn", epochs=1, batch_size=8, image_size=8)
-    parts = [script["small_part"](tmp_path, task, fold) for fold in range(script["SETS"] + 1)]
-    assert [part.labels.bincount().tolist() for part in parts] == [[20] * 3] + [[5] * 3] * 5
-    images = torch.cat([part.images.flatten(1) for part in parts])
-    assert len(images) == len(images.unique(dim=0)) == 3 * script["PER_CLASS"]
-
-
 def test_partial_results_of_fine_tuning_are_paired_run_by_run(tmp_path):
     """Seed 1 of fold 2 has no plain run: it counts in RegMixup's mean and in no difference."""
     script = fine_tuning()

@@ -13,14 +13,12 @@ def test_what_is_written_is_read_back(tmp_path):
     history = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
     run_folder.write_history(tmp_path, history)
     assert run_folder.is_run_folder(tmp_path)
-    assert run_folder.has_provenance(tmp_path)
     assert run_folder.read_config(tmp_path) == {"seed": 3}
     assert run_folder.read_provenance(tmp_path) == {"classes": ["a"]}
     assert run_folder.read_history(tmp_path) == history
 
 
 def test_what_is_missing_is_empty_and_a_damaged_history_with_a_warning(tmp_path):
-    assert not run_folder.has_provenance(tmp_path)
     assert run_folder.read_history(tmp_path) == []
     assert run_folder.read_figures(tmp_path, "dnn-1") == {}
     (tmp_path / run_folder.HISTORY).write_text("{")

@@ -24,7 +24,7 @@ history.jsonl, rows-STEM.csv.gz, figures-STEM.json.gz, outcomes-STEM.npz, where 
 archive.json, which has the checksums of all of these.
 
 A run is finished when `training.run.Run.finished` says so: config.json, provenance.json and the checkpoint of the last
-epoch can be read. Of an archived run provenance.json is enough, see `has_provenance`.
+epoch can be read. Of an archived run provenance.json is enough.
 """
 
 from __future__ import annotations
@@ -60,11 +60,6 @@ def is_run_folder(folder: Path) -> bool:
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration as plain values; `Run.open` decodes it into a TrainConfig."""
     return storage.read_table(folder / CONFIG)
-
-
-def has_provenance(folder: Path) -> bool:
-    """Return whether training in this folder has finished at least once; enough for an archive, see `Run.finished`."""
-    return (folder / PROVENANCE).is_file()
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A real browser without a window, driven by its own protocol over a pipe: no driver and no package is needed."""
 
-import base64
 import fcntl
 import itertools
 import json
@@ -110,16 +109,6 @@ class Chromium:
         self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        found = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole))
-        path.write_bytes(base64.b64decode(found["data"]))
-
-    def _clip(self, whole: bool):
-        if not whole:
-            return {}
-        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16000), "scale": 1}}
 
     def complaints(self) -> list:
         """Errors and warnings of the page and its script."""

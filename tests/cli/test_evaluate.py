@@ -3,7 +3,6 @@
 import shutil
 
 import numpy as np
-import pytest
 
 from regmixup.metrics import CLASSIFICATION, SELECTIVE
 from regmixup.metrics.scores import SCORES
@@ -68,20 +67,6 @@ def test_evaluate_is_told_where_the_labels_are(capsys, tmp_path):
     ]
 
 
-def test_evaluate_refuses_probabilities_given_as_logits(capsys, tmp_path):
-    np.savez(tmp_path / "mine.npz", logits=np.full((4, 4), 0.25), labels=np.arange(4))
-    assert run("evaluate", "--predictions", tmp_path / "mine.npz") == 2
-    assert "the logits of mine look like probabilities" in capsys.readouterr().err
-
-
-def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
-    mine = logits_file(tmp_path / "mine.npz")
-    assert run("evaluate", "--predictions", mine, "--ood", mine) == 2
-    assert "an OOD set must hold other samples than the test set, got mine" in capsys.readouterr().err
-    assert run("evaluate", "--predictions", mine, "--val", mine) == 2
-    assert "is no validation set: nothing may be fitted on it" in capsys.readouterr().err
-
-
 def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
     files = [logits_file(tmp_path / f"toy-c__fog__{severity}.npz", seed=severity) for severity in (1, 2)]
     words = ("--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 0, "--out", tmp_path / "rows.csv")
@@ -104,22 +89,11 @@ def test_rows_have_whole_names(capsys, tmp_path):
     assert [line[:3] for line in lines] == expected
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"logits": np.array([[np.nan, 0.0]] * 3), "labels": np.zeros(3, int)}, "finite"),
-        ({"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 2])}, "labels must lie in [0, 2)"),
-        ({"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)}, "labels must be (N) for logits (N, K) of (3, 2)"),
-        ({"logits": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "N >= 1"),
-        ({"logit": np.zeros((3, 2)), "labels": np.zeros(3, int)}, "did you mean 'logits'"),
-        ({"logits": np.zeros((3, 2))}, "label for every sample"),
-    ],
-)
-def test_evaluate_refuses_bad_predictions_and_names_the_file(change, message, capsys, tmp_path):
-    np.savez(tmp_path / "bad.npz", **change)
-    assert run("evaluate", "--predictions", tmp_path / "bad.npz", "--out", tmp_path / "rows.csv") == 2
+def test_bad_predictions_are_refused_by_the_name_of_their_file(capsys, tmp_path):
+    np.savez(tmp_path / "bad.npz", logits=np.zeros((3, 2)), labels=np.array([0, 1, 2]))
+    assert run("evaluate", tmp_path / "bad.npz", "--out", tmp_path / "rows.csv") == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert "labels must lie in [0, 2)" in error
     assert "bad" in error
     assert not (tmp_path / "rows.csv").exists()
 

@@ -79,19 +79,6 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert written["report.html"] == same
 
 
-def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
-    folders = [path.parent for path in finished_study.runs.glob("*/rows-*.csv")]
-    assert run("report", *folders, "--out", tmp_path) == 0
-    assert "AUROC photographs" in capsys.readouterr().out
-    assert (tmp_path / "report.md").read_text().count("| dnn |") == 2  # the main table, and calibration under shift
-    assert run("report", folders[0], tmp_path) == 2
-    assert "neither" in capsys.readouterr().err
-    for mixed in ([folders[0], finished_study.folder], [finished_study.folder, folders[0]]):
-        assert run("report", *mixed) == 2
-        got = f"report takes one study, or any number of run folders, got {finished_study.folder} among 2 folders"
-        assert got in capsys.readouterr().err
-
-
 def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
     text = (
         FEW_SETS.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")

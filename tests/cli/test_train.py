@@ -68,18 +68,8 @@ def test_the_method_decides_which_flags_exist(capsys):
 
 
 def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
-    flags = [
-        "--eta",
-        "0.5",
-        "--head",
-        "gp",
-        "--head.ridge",
-        "2",
-        "--constraint",
-        "stable_rank",
-        "--constraint.ratio",
-        "0.5",
-    ]
+    flags = ["--eta", 0.5, "--head", "gp", "--head.ridge", 2]
+    flags += ["--constraint", "stable_rank", "--constraint.ratio", 0.5]
     assert run("train", "--method", "regmixup", *flags, "--dry-run") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["objective"]["kind"], found["objective"]["eta"]) == ("RegMixup", 0.5)
@@ -105,16 +95,12 @@ def test_the_help_of_train_explains_flags_without_examples_in_python(capsys):
     assert ">>>" not in text
 
 
-def test_the_short_help_has_the_first_flags_with_the_defaults_of_what_is_chosen(capsys):
-    """Each of its flags is one of all flags, and it imports no torch (tests/test_architecture.py)."""
-    assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help") == 0
-    short = " ".join(capsys.readouterr().out.split())
-    flags = re.findall(r"(?<= )--[a-z-]+(?= [A-Za-z>])", short.partition("what to train:")[2])
+def test_the_short_help_has_flags_that_exist(capsys):
+    """It imports no torch (tests/test_architecture.py)."""
+    assert run("train", "--help") == 0
+    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     assert len(flags) >= 20
-    assert {"--alpha", "--epochs", "--runs"} <= {*flags}
-    assert "[cifar10/train]" in short
-    assert "[350]" in short
-    assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help-all") == 0
+    assert run("train", "--help-all") == 0
     every_flag = capsys.readouterr().out
     assert [flag for flag in flags if f"{flag} " not in every_flag] == ["--help-all"]
 
@@ -132,11 +118,6 @@ def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
     assert [record["execution"] for record in found] == ["cpu: float32, not compiled"] * 2
 
 
-def test_what_a_device_cannot_do_is_said(capsys, tmp_path):
-    assert run("train", "--graphs", "on", "--device", "cpu", "--runs", tmp_path) == 2
-    assert "graphs must be auto or off here, got 'on': there are no CUDA graphs on cpu" in capsys.readouterr().err
-
-
 def test_a_network_of_timm_trains_and_predicts(capsys, tmp_path):
     words = ("--epochs", 1, "--device", "cpu", "--runs", tmp_path)
     assert run("train", "--network", "timm/test_resnet.r160_in1k", *words) == 0
@@ -147,14 +128,11 @@ def test_a_network_of_timm_trains_and_predicts(capsys, tmp_path):
     assert "image_size=(8, 8)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("dry_run", [False, True], ids=["run", "dry-run"])
 @pytest.mark.parametrize("case", FAILING)
-def test_what_cannot_be_trained_leaves_no_folder_and_a_dry_run_finds_it(
-    capsys, tmp_path, images, case, dry_run, members
-):
+def test_what_cannot_be_trained_leaves_no_folder_and_a_dry_run_finds_it(capsys, tmp_path, images, case, dry_run):
     words, message = FAILING[case]
-    words = ["--device", "cpu", *words, *(["--dry-run"] if dry_run else []), "--members", members, "--epochs", 5]
+    words = ["--device", "cpu", *words, *(["--dry-run"] if dry_run else []), "--members", 2, "--epochs", 5]
     words = [images if word == "IMAGES" else word for word in words]
     assert run("train", *words, "--root", tmp_path, "--runs", tmp_path / "runs") == 2
     assert message in capsys.readouterr().err
@@ -179,20 +157,10 @@ def test_the_first_command_on_a_folder_works(capsys, tmp_path, images):
     assert rm.Run.open(folder).provenance()["classes"] == ["cats", "dogs"]
 
 
-def test_a_dry_run_of_a_finished_run_needs_no_data(tmp_path, monkeypatch):
-    config = rm.configure("digits", "dnn", epochs=1, members=2)
-    rm.train(config, tmp_path, device="cpu")
-    before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("regmixup.data.load", None)
-    assert rm.train(config, tmp_path, device="cpu", dry_run=True).finished
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 @pytest.mark.parametrize(
     ("method", "flags", "expected"),
     [
         ("regmixup", [], None),
-        ("regmixup", ["--loss", "none"], None),
         ("regmixup", ["--loss", "focal", "--alpha", "10"], {"kind": "Focal", "gamma": 2.0}),
         ("mixup+cutmix", ["--loss=focal", "--loss.gamma", "3"], {"kind": "Focal", "gamma": 3.0}),
         (
@@ -200,7 +168,6 @@ def test_a_dry_run_of_a_finished_run_needs_no_data(tmp_path, monkeypatch):
             ["--loss", "cross_entropy", "--loss.smoothing", "0.1", "--loss.weight", *["1", "0.5"] * 5],
             {"kind": "CrossEntropy", "weight": [1.0, 0.5] * 5, "smoothing": 0.1},
         ),
-        ("regmixup", ["--loss", "binary_cross_entropy"], {"kind": "BinaryCrossEntropy"}),
     ],
 )
 def test_a_loss_is_chosen_by_name_and_its_fields_are_flags(capsys, method, flags, expected):
@@ -213,7 +180,6 @@ def test_a_loss_is_chosen_by_name_and_its_fields_are_flags(capsys, method, flags
     [
         (["--loss", "fokal"], "unknown loss 'fokal': did you mean 'focal'"),
         (["--loss", "focal", "--method", "duq"], "--loss must be none for DUQ, which has a loss of its own, got focal"),
-        (["--loss", "focal", "--loss.gamma", "-1"], "gamma must be a finite number >= 0, got -1"),
         (
             ["--class-weights", "balanced", "--loss", "focal"],
             "--class-weights must be none unless the loss is cross-entropy without weights",
@@ -221,10 +187,6 @@ def test_a_loss_is_chosen_by_name_and_its_fields_are_flags(capsys, method, flags
         (
             ["--class-weights", "balanced", "--method", "duq"],
             "--class-weights must be none for DUQ, which has a loss of",
-        ),
-        (
-            ["--class-weights", "balanced", "--loss", "cross_entropy", "--loss.weight", *["1"] * 10],
-            "--class-weights must be none unless the loss is cross-entropy without weights",
         ),
     ],
 )

@@ -144,7 +144,7 @@ def test_the_page_shows_what_the_predictor_answers(finished):
     median = float(predictor(list(photos.paths)).score.median())
     predictor.module.temperature, predictor.module.threshold = 7.0, median
     test = run.predict(record["photos"]["test"], device="cpu")
-    answers = page_sections(test, predictor, photos.paths, [])[0].html()
+    answers = page_sections(test, predictor, photos.paths, [])[0].body
     decision = predictor(list(photos.paths))
     shown = re.findall(
         r"<span>(\w+), ([\d.]+) %, (\w+)</span><span[^>]*>is (\w+)</span><span class=\"fact\">([^<]+)", answers
@@ -158,7 +158,7 @@ def test_the_page_shows_what_the_predictor_answers(finished):
     assert len(shown) >= unsure > 0
     assert f" {unsure} unsure of {len(test)} test images" in answers
     wrong = replace(test, labels=(decision.label + 1) % 3)
-    answers = page_sections(wrong, predictor, photos.paths, [])[0].html()
+    answers = page_sections(wrong, predictor, photos.paths, [])[0].body
     sure = [float(shown) for shown in re.findall(r"<span>\w+, ([\d.]+) %", answers)]
     assert f"{len(test)} wrong and {unsure} unsure" in answers
     assert sure == sorted(sure, reverse=True)
@@ -393,7 +393,7 @@ def test_the_page_shows_names_of_classes_and_files_as_text(finished):
     predictor.module.threshold = -1.0
     test = run.predict(record["photos"]["test"], device="cpu")
     files = load_files(record["photos"]["test"]).paths
-    page = "".join(section.html() for section in page_sections(test, predictor, files, [f"classes      {name}"]))
+    page = "".join(section.body for section in page_sections(test, predictor, files, [f"classes      {name}"]))
     assert "&lt;script&gt;" in page
     assert "<script>" not in page
     assert "\x1b" not in page

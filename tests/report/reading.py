@@ -5,44 +5,12 @@ from typing import NamedTuple
 
 
 class Read(NamedTuple):
-    """One cell: its text without markup, its width in columns, and its marks."""
+    """One cell: its text without markup, and its marks."""
 
     text: str
-    width: int = 1
     bold: bool = False
     underline: bool = False
     notes: str = ""
-
-
-def read_latex(text):
-    """The rows of the one tabular in a text, each a list of cells, and "rule" for each \\midrule."""
-    columns, body = re.search(r"\\begin\{tabular\}\{(\w+)\}\n(.*)\\end\{tabular\}", text, flags=re.DOTALL).groups()
-    rows = []
-    for line in body.splitlines():
-        if line in (r"\toprule", r"\bottomrule") or line.startswith(r"\cmidrule"):
-            continue
-        if line == r"\midrule":
-            rows.append("rule")
-            continue
-        assert line.endswith(r" \\")
-        cells = [_latex_cell(cell) for cell in re.split(r"(?<!\\)&", line.removesuffix(r" \\"))]
-        assert sum(cell.width for cell in cells) == len(columns)
-        rows.append(cells)
-    return rows
-
-
-def _latex_cell(cell):
-    cell = cell.strip()
-    spanning = re.fullmatch(r"\\multicolumn\{(\d+)\}\{\w\}\{(.*)\}", cell)
-    width, cell = (int(spanning[1]), spanning[2]) if spanning else (1, cell)
-    notes = re.search(r"\\textsuperscript\{([a-z,]+)\}", cell)
-    plain = re.sub(r"\\textsuperscript\{[a-z,]+\}|\\(textbf|underline|textit)\{|\}", "", cell)
-    for command, sign in (
-        (r"$\uparrow$", "↑"), (r"$\downarrow$", "↓"), (r"$\times$", "×"), (r"$\alpha$", "α"), (r"$\eta$", "η"),
-        (r"$\sigma$", "σ"), ("$_0$", "₀"), (r"\#", "#"), (r"\%", "%"),
-    ):  # fmt: skip
-        plain = plain.replace(command, sign)
-    return Read(plain, width, r"\textbf{" in cell, r"\underline{" in cell, notes[1] if notes else "")
 
 
 def check_latex(text):
@@ -83,4 +51,4 @@ def _markdown_cell(cell):
     notes = re.search(r"<sup>([a-z,]+)</sup>", cell)
     plain = re.sub(r"<sup>[a-z,]+</sup>|(?<!\\)\*\*|</?ins>", "", cell)
     plain = re.sub(r"\\(.)", r"\1", plain)
-    return Read(plain, 1, "**" in cell, "<ins>" in cell, notes[1] if notes else "")
+    return Read(plain, "**" in cell, "<ins>" in cell, notes[1] if notes else "")

@@ -58,13 +58,13 @@ def test_the_page_is_well_formed_fetches_nothing_and_has_the_reports_parts(two):
     assert "seeds" not in text.partition("<script")[0]
     links = [link for link in tags.attributes("href") if link.startswith("#")]
     assert {link.removeprefix("#") for link in links} <= set(tags.attributes("id"))
-    for name in ("results", "shift", "detection", "calibration", "selective", "examples", "rows", "sources"):
+    for name in ("results", "shift", "detection", "calibration", "selective", "examples", "sources"):
         assert f"#{name}" in links
 
 
 def test_the_summary_comes_first_and_has_the_measured_numbers(two):
     measured, text = two
-    assert text.index('id="results"') < text.index('id="detection"') < text.index('id="rows"')
+    assert text.index('id="results"') < text.index('id="detection"')
     exact = [accuracy(one.test.logits.softmax(1), one.test.labels) for one in measured.models]
     found = measured.differences[Quantity("toy/test", "accuracy")]
     assert found.better is True
@@ -73,14 +73,6 @@ def test_the_summary_comes_first_and_has_the_measured_numbers(two):
         assert f">{100 * one:.2f}</span>" in summary
     assert f'<span class="hidden">better</span> {100 * found.value:+.2f}</span>' in summary
     assert f">{100 * found.low:+.2f} to {100 * found.high:+.2f}</span>" in summary
-
-
-def test_every_row_is_there_on_request(two):
-    measured, text = two
-    part = text[text.index('<section id="rows"') : text.index('<section id="sources"')]
-    assert "<details><summary>All" in part
-    assert " open" not in part.partition(">")[0]
-    assert part.count("<tr>") == len(measured.rows[0]) + 1
 
 
 def test_the_script_gets_intervals_differences_and_both_models(two):
@@ -102,7 +94,7 @@ def test_the_script_gets_intervals_differences_and_both_models(two):
 def test_without_a_bootstrap_a_difference_has_no_brackets(tmp_path, two):
     measured, _ = two
     plain = replace(measured, bootstrap=None, differences={at: Difference(0.01) for at in measured.differences})
-    write_page(tmp_path / "page.html", plain)
+    assert write_page(tmp_path / "page.html", plain) is plain  # it is not measured again
     (setting,) = data_of((tmp_path / "page.html").read_text())["settings"]
     assert setting["detection"]["cells"]["auroc"]["entropy"][0][0][7][1:] == ["+1.00"]
 
@@ -144,14 +136,7 @@ def test_one_model_from_a_file_or_from_memory_gives_the_same_page(tmp_path):
     other = (tmp_path / "c.html").read_text()
     assert "95 % interval" not in other
     assert "First. 120 test images" in other
-    assert other.index('id="selective"') < other.index("of mine") < other.index('id="rows"')
-
-
-def test_what_was_measured_is_not_measured_again(tmp_path, two):
-    measured, _ = two
-    assert write_page(tmp_path / "again.html", measured) is measured
-    with pytest.raises(ValueError, match="against must be left out where models are measured already"):
-        write_page(tmp_path / "again.html", measured, against=predicted("toy/test", 1.0, 0))
+    assert other.index('id="selective"') < other.index("of mine") < other.index('id="sources"')
 
 
 def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
@@ -162,7 +147,7 @@ def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
         ModelPredictions(test=load(tmp_path / "p.npz"), ood=[load(tmp_path / "far.npz")]), bootstrap=None
     )
     line = next(one for one in summarize(measured) if one.title == "AUROC, far")
-    assert line.rows[0].score == "entropy"
+    assert line.quantity.score == "entropy"
     write_page(tmp_path / "page.html", measured)
 
 

@@ -22,7 +22,7 @@ from regmixup.report.figures import (
 )
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.script_data import compact, script_data
-from regmixup.report.tables import ONE_TEMPERATURE, Column, main_tables, tabulate
+from regmixup.report.tables import ONE_TEMPERATURE, Column, study_tables, tabulate
 from regmixup.training.config import configure
 from regmixup.types import Row
 
@@ -115,7 +115,7 @@ def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
     runs = [replace(run, label="mixup") if run.label == "regmixup" else run for run in results.runs]
     rows = [replace(row, method="mixup") if row.method == "regmixup" else row for row in results.rows]
     results = replace(results, runs=runs, rows=rows)
-    (table,) = main_tables(results)
+    ((table, _),) = study_tables(results)
     titles = [column.title for column in table.columns]
     wanted = table.lines["mixup"][titles.index("AUROC photographs")]
     cells = script_data(results)["settings"][0]["detection"]["cells"]["auroc"]
@@ -136,23 +136,14 @@ def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several
         compared = [cell[3:6] for own in metric["cells"] for column in own for cell in column]
         assert all(one == [None, 0, 0] for one in compared) == scaled
     assert all(cell[3:6] == [None, 0, 0] for cell in found["calibration"]["temperature"])
-    (table,) = main_tables(results)
+    ((table, _),) = study_tables(results)
     assert ONE_TEMPERATURE in table.notes()
 
 
 def test_an_average_over_quantities_is_taken_seed_by_seed():
-    rows = [
-        Row(
-            method="dnn",
-            seed=seed,
-            dataset="toy-c",
-            corruption="fog",
-            severity=severity,
-            metric="accuracy",
-            value=value,
-        )
-        for seed, severity, value in ((0, 1, 0.9), (0, 2, 0.5), (1, 1, 0.8))
-    ]
+    place = {"method": "dnn", "dataset": "toy-c", "corruption": "fog", "metric": "accuracy"}
+    values = {(0, 1): 0.9, (0, 2): 0.5, (1, 1): 0.8}
+    rows = [Row(**place, seed=seed, severity=severity, value=value) for (seed, severity), value in values.items()]
     measured = Aggregation(rows)
     both = [Quantity("toy-c", "accuracy", corruption="fog", severity=severity) for severity in (1, 2)]
     assert measured.average(both, "dnn") == {0: pytest.approx(0.7)}

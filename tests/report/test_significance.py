@@ -7,55 +7,32 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from regmixup.report.aggregation import Aggregation, Quantity
+from regmixup.report.aggregation import Quantity
 from regmixup.report.results import ONE_PRIOR_VARIANCE, RunRecord, Setting
 from regmixup.report.significance import compare_column, difference, holm, mean_interval
-from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
+from regmixup.report.tables import ONE_TEMPERATURE, Column, tabulate
 from regmixup.types import Row
 
 
-def seeded(values, first=0):
-    return dict(enumerate(map(float, values), start=first))
-
-
-@pytest.mark.parametrize(("n", "m", "first"), [(2, 2, 0), (3, 12, 1), (5, 5, 0)])
-def test_two_methods_are_compared_by_welchs_test_whatever_their_seeds(n, m, first):
-    generator = np.random.default_rng(n * m)
-    a, b = generator.normal(0.5, 1, n), generator.normal(0, 3, m)
-    found = difference(seeded(a), seeded(b, first))
-    assert found.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
-
-
-@pytest.mark.parametrize(("n", "m", "first", "level"), [(2, 2, 0, 0.9), (5, 5, 0, 0.95), (3, 12, 1, 0.95)])
-def test_intervals_are_those_of_the_tests(n, m, first, level):
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 12), (5, 5)])
+def test_two_methods_are_compared_by_welchs_test(n, m):
     generator = np.random.default_rng(n * m)
     a, b = generator.normal(0.5, 1, n), generator.normal(0, 3, m)
     known = stats.ttest_ind(a, b, equal_var=False)
-    found = difference(seeded(a), seeded(b, first))
-    assert found.mean == pytest.approx(a.mean() - b.mean(), abs=1e-12)
-    assert found.interval(level) == pytest.approx(tuple(known.confidence_interval(level)), rel=1e-9)
-    assert mean_interval(list(a), level) == pytest.approx(
-        tuple(stats.ttest_1samp(a, 0).confidence_interval(level)), rel=1e-9
-    )
+    apart = difference(a, b)
+    assert apart.p == pytest.approx(known.pvalue, rel=1e-9)
+    assert apart.mean == pytest.approx(a.mean() - b.mean(), abs=1e-12)
+    assert apart.interval(0.9) == pytest.approx(tuple(known.confidence_interval(0.9)), rel=1e-9)
+    assert mean_interval(a) == pytest.approx(tuple(stats.ttest_1samp(a, 0).confidence_interval(0.95)), rel=1e-9)
 
 
-def test_one_value_has_no_interval_and_equal_values_a_point():
+def test_values_that_do_not_spread():
     assert mean_interval([0.5]) is None
     assert mean_interval([0.5, 0.5]) == (0.5, 0.5)
-    assert difference({0: 0.5}, seeded([0.4, 0.5])) is None
-    assert difference(seeded([0.75] * 3), seeded([0.5] * 3)).interval() == (0.25, 0.25)
-
-
-def test_unknown_seeds_are_not_paired_and_one_value_is_not_compared():
-    assert difference({None: 0.5}, {None: 0.4}) is None
-    assert difference(seeded([0.4, 0.5]), {}) is None
-
-
-@pytest.mark.parametrize("first", [0, 7])
-def test_values_that_do_not_spread(first):
-    assert difference(seeded([0.5] * 3, first), seeded([0.5] * 3)).p == 1.0
-    assert difference(seeded([0.75] * 3, first), seeded([0.5] * 3)).p == 0.0
-    assert not math.isnan(difference(seeded([0.75, 0.5, 0.75], first), seeded([0.5] * 3)).p)
+    assert difference([0.75] * 3, [0.5] * 3).interval() == (0.25, 0.25)
+    assert difference([0.5] * 3, [0.5] * 3).p == 1.0
+    assert difference([0.75] * 3, [0.5] * 3).p == 0.0
+    assert not math.isnan(difference([0.75, 0.5, 0.75], [0.5] * 3).p)
 
 
 def test_holms_correction():
@@ -67,9 +44,9 @@ def test_holms_correction():
 
 def test_only_what_is_compared_counts_among_the_comparisons():
     generator = np.random.default_rng(1)
-    values = {name: seeded(generator.normal(size=5)) for name in ("dnn", "a", "b", "c")}
-    alone = difference(values["a"], values["dnn"]).p
-    assert compare_column(values, untested=["b", "c"])["a"].p == alone
+    values = {name: dict(enumerate(generator.normal(size=5))) for name in ("dnn", "a", "b", "c")}
+    alone = difference([*values["a"].values()], [*values["dnn"].values()]).p
+    assert compare_column(values, untested=["b", "c"]) == {"a": alone}
     assert compare_column(values | {"c": {0: 1.0}}, untested=["b"]).keys() == {"a"}
     assert compare_column({name: values[name] for name in "abc"}) == {}
 
@@ -79,84 +56,38 @@ def drawn(values, **fields):
     return [Row(method=m, seed=i, value=float(v), **fields) for m, vs in values.items() for i, v in enumerate(vs)]
 
 
-def test_a_column_of_nine_methods_that_do_not_differ_is_seldom_marked():
-    """Ten methods with 5 seeds each, all alike. Without a correction about a third of the columns have a mark."""
-    generator = np.random.default_rng(0)
-    column = Column("accuracy", Quantity("", ""))
-    marked = 0
-    for _ in range(400):
-        values = generator.normal(0.9, 0.01, size=(10, 5))
-        table = tabulate(Aggregation(drawn(dict(zip(["dnn", *"abcdefghi"], values, strict=True)))), [column])
-        marked += any(cell.differs for (cell,) in table.lines.values())
-    assert marked / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
-
-
-def setting(rows, calibration="", members=None):
+def setting(rows, calibration="holdout", members=None):
     """A setting of rows. members: for a method that is an ensemble, the run folders of every seed's members."""
     runs = []
     for method, seed in dict.fromkeys((row.method, row.seed) for row in rows):
         run = RunRecord(Path(f"{method}-s{seed}"), method, method, "", seed, "", calibration=calibration)
         own = (members or {}).get(method)
-        run.__dict__["config"] = {"members": 5 if own else 1}
         run.__dict__["provenance"] = {"members": own[seed]} if own else {}
         runs.append(run)
     return Setting("digits", "digits", runs, rows)
 
 
-def after_temperature(generator, temperatures, seeds=5):
-    """ECE after T of two methods that do not differ: T is off by chance, once for every temperature of a method."""
-    error = 0.75 * generator.normal(size=(2, temperatures)).repeat(seeds // temperatures, axis=1)
-    values = dict(zip(("dnn", "regmixup"), 5 + error + 0.5 * generator.normal(size=(2, seeds)), strict=True))
-    fitted = dict(zip(("dnn", "regmixup"), 1 + error, strict=True))
-    return [
-        *drawn({m: v / 100 for m, v in values.items()}, metric="ece", posthoc="temperature"),
-        *drawn(fitted, metric="temperature", posthoc="temperature"),
-    ]
-
-
-def tables_after_temperature(calibration, temperatures):
-    generator = np.random.default_rng(0)
-    for _ in range(400):
-        own = setting(after_temperature(generator, temperatures), calibration)
-        yield tabulate(own.aggregation, main_columns(own.aggregation))
-
-
-# A bare run folder does not say where T comes from: that all seeds have the same one does.
-@pytest.mark.parametrize("calibration", ["companion", ""])
+@pytest.mark.parametrize("calibration", ["companion", "companion-per-seed", "holdout"])
 def test_one_temperature_for_all_seeds_is_not_tested(calibration):
-    """Seeds that share a T are not independent: as if they were, nearly half of all nulls come out significant."""
-    for table in tables_after_temperature(calibration, temperatures=1):
-        for line in table.lines.values():
-            for cell in filter(None, line):
-                assert cell.against is None
-                assert not cell.best
-                assert cell.notes == (ONE_TEMPERATURE,)
-        assert ONE_TEMPERATURE in table.notes()
-
-
-@pytest.mark.parametrize("calibration", ["holdout", ""])
-def test_a_temperature_for_each_seed_is_tested_and_seldom_marked(calibration):
-    cells = [table.lines["regmixup"] for table in tables_after_temperature(calibration, temperatures=5)]
-    scaled = [next(filter(None, line)) for line in cells]
-    assert all(cell.against is not None for cell in scaled)
-    assert np.mean([cell.differs for cell in scaled]) == pytest.approx(0.05, abs=3 * math.sqrt(0.05 * 0.95 / 400))
-
-
-def test_what_does_not_depend_on_temperature_is_tested_beside_it():
-    rows = drawn({"dnn": [0.5, 0.6], "regmixup": [0.7, 0.9]}, metric="ece", posthoc="none")
-    own = setting([*rows, *after_temperature(np.random.default_rng(0), 1, seeds=2)], "companion")
-    table = tabulate(own.aggregation, main_columns(own.aggregation))
-    found = dict(zip((c.title for c in table.columns), table.lines["regmixup"], strict=True))
-    assert found["ECE"].against is not None
-    assert found["ECE + T"].against is None
+    """Seeds that share a T are not independent; what does not depend on it is tested beside it."""
+    values = {"dnn": [0.05, 0.06], "regmixup": [0.01, 0.02]}
+    rows = [row for posthoc in ("none", "temperature") for row in drawn(values, metric="ece", posthoc=posthoc)]
+    chosen = setting(rows, calibration).aggregation
+    columns = [Column("ECE", Quantity("", "ece")), Column("ECE + T", Quantity("", "ece", "temperature"))]
+    table = tabulate(chosen, columns)
+    plain, scaled = table.lines["regmixup"]
+    assert plain.p is not None
+    assert plain.best
+    untested = calibration == "companion"
+    assert (scaled.p is None, scaled.best) == (untested, not untested)
+    assert scaled.notes == ((ONE_TEMPERATURE,) if untested else ())
+    assert table.lines["dnn"][1].notes == scaled.notes
 
 
 @pytest.mark.parametrize(
     ("posthoc", "calibration", "untested"),
     [
         ({"prior_variance": None}, "companion", True),
-        (None, "", True),  # a bare run folder of a method that is not registered
-        ({"prior_variance": 1.0}, "companion", True),  # the usual one of a recipe that looks the same
         ({"prior_variance": 0.6}, "companion", False),
         ({"prior_variance": None}, "companion-per-seed", False),
     ],
@@ -171,7 +102,7 @@ def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column(posthoc, 
     for run in own.of("kfac-llla"):
         run.__dict__["posthoc"] = posthoc
     table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
-    assert {method: line[0].against is None for method, line in table.lines.items()} == {
+    assert {method: line[0].p is None for method, line in table.lines.items()} == {
         "dnn": True, "kfac-llla": untested, "mixup": False,
     }  # fmt: skip
     assert (ONE_PRIOR_VARIANCE in table.lines["kfac-llla"][0].notes) == untested
@@ -184,6 +115,6 @@ def test_an_ensemble_is_not_compared_with_its_own_members(shared):
     own = setting(rows, members={"deep-ensemble": [[f"{first}{i}" for i in range(5)], ["dnn-s8", "dnn-s9"]]})
     table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
     cell = table.lines["deep-ensemble"][0]
-    assert (cell.against is None) == shared
+    assert (cell.p is None) == shared
     assert ("Not compared with dnn: runs of dnn are members of this ensemble." in cell.notes) == shared
     assert cell.best_overall

@@ -16,8 +16,6 @@ from archives import Setting, load
 from comparisons import Difference, paired, welch
 from scipy import stats
 
-from regmixup.report.significance import holm
-
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -62,15 +60,6 @@ def test_numbers_quoted_in_prose_stand_in_the_table_of_numbers():
             quoted += 1
     assert quoted >= 15
 
-
-@pytest.mark.parametrize(
-    "phrase", ["is not told apart", "was not told apart", "are others with the earlier", "as the network has channels"]
-)
-def test_phrases_that_nobody_understands_are_gone(phrase):
-    assert [page.name for page in PAGES if phrase in page.read_text() and page.name != "log.md"] == []
-
-
-# ---- other code finds the same
 
 NAMES = {
     "accuracy": ("{}/test", "accuracy", "", "", 100),
@@ -160,11 +149,6 @@ def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     assert (difference.low, difference.p, difference.n) == (None, None, (5, 1))
 
 
-def test_holm_multiplies_the_smallest_most_and_never_decreases():
-    assert holm({"a": 0.01, "b": 0.02, "c": 0.02}) == {"a": 0.03, "b": 0.04, "c": 0.04}
-    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
-
-
 @pytest.mark.parametrize(
     ("claim", "bounds", "p", "verdict"),
     [
@@ -181,8 +165,3 @@ def test_holm_multiplies_the_smallest_most_and_never_decreases():
 def test_a_verdict_follows_the_direction_and_the_margin_of_its_claim(claim, bounds, p, verdict):
     difference = Difference(sum(bounds) / 2, *bounds, p, (3, 3))
     assert claim._verdict(claim.quantities[0], difference, p) == verdict
-
-
-def test_the_papers_own_setting_comes_first():
-    assert claims.is_papers(Setting("cifar10/train", "resnet50", 350, "dnn"))
-    assert not claims.is_papers(Setting("cifar10/train", "resnet50", 200, "dnn"))

@@ -155,8 +155,6 @@ def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, cap
     assert len({row.run for row in rows}) == 3
     assert set(rows) < whole
     assert "reliability" in (folder / "report.html").read_text()
-    main(["report", *map(str, some), "--out", str(tmp_path / "bare")])
-    assert (tmp_path / "bare" / "report.md").is_file()
 
 
 def test_a_damaged_archive_is_refused_and_not_trained_again(here, capsys):

@@ -11,7 +11,7 @@ from regmixup.metrics import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results
-from regmixup.report.tables import main_tables, shift_tables
+from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
 from regmixup.study import runner
@@ -135,7 +135,7 @@ def test_a_study_that_stops_has_a_report_of_what_is_done(finished_study, tmp_pat
         results = Results.open(collect(finished_study.study, tmp_path))
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.runs) == 1
-    assert "<dt>dnn</dt>" in render(results, main_tables(results), shift_tables(results))
+    assert "<dt>dnn</dt>" in render(results, study_tables(results))
 
 
 @pytest.mark.filterwarnings("ignore:the best")

@@ -23,7 +23,7 @@ VERBS = {
     "evaluate": "score logits from any model",
     "publish": "write a trained model as a folder for a model hub, with a model card",
     "report": "rewrite a study's report from stored results",
-    "data": "list, fetch, check, show and corrupt datasets",
+    "data": "list, fetch, check and corrupt datasets",
     "list": "list methods, recipes, networks, datasets, studies",
 }
 
@@ -125,16 +125,11 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     module = f"{__name__}.{check_name('verb', args[0], VERBS)}"
     if args[0] == "train" and {"-h", "--help"} & {*args}:
         return import_module(f"{__name__}.train_help").main
-    waiting = args[0] not in ("data", "finetune", "list") and sys.stderr.isatty()  # the others import torch at once
-    if waiting:
-        print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
     # An exception that a signal raises while torch is imported is lost there, or ends the process.
     with stopping() as stop:
         verb = import_module(module).main
     if stop.signal is not None:
         raise Interrupted(stop.signal)
-    if waiting:
-        print(" " * 19, end="\r", file=sys.stderr, flush=True)
     return verb
 
 

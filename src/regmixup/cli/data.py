@@ -19,21 +19,26 @@ from rich.progress import (
 from tyro.conf import Positional
 
 from regmixup import data
-from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.parsing import parse
 from regmixup.data.catalogue import find
 from regmixup.data.files import data_root, present
 from regmixup.names import check_name
 
 
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """What every action has."""
+
+    root: Path | None = None
+    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
+
+
 @dataclass(frozen=True)
-class ListAction:
+class ListAction(Action):
     """List the datasets that are present under the root, and the embedded ones.
 
     Example: regmixup data list --root ~/data
     """
-
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         print(f"root {data_root(self.root)}")
@@ -46,7 +51,7 @@ class ListAction:
 
 
 @dataclass(frozen=True)
-class FetchAction:
+class FetchAction(Action):
     """Download a dataset's official files, resumably, with checksums; existing files are skipped.
 
     Example: regmixup data fetch cifar10 --root ~/data
@@ -54,8 +59,6 @@ class FetchAction:
 
     name: Positional[str]
     """A family (cifar10) or a dataset (cifar10/test)."""
-    root: Path | None = None
-    """Where to put it; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         from regmixup.data.fetch import fetch
@@ -74,7 +77,7 @@ class FetchAction:
 
 
 @dataclass(frozen=True)
-class CorruptAction:
+class CorruptAction(Action):
     """Build CIFAR-C-style corrupted copies of a test set, in a folder that `cifar10-c/...` reads, marked "rebuilt".
 
     Example: regmixup data corrupt cifar10/test --root ~/data
@@ -84,17 +87,13 @@ class CorruptAction:
     """The dataset to corrupt."""
     out: Path | None = None
     """Folder to write; default: CIFAR-10-C or CIFAR-100-C under the root for the CIFAR test sets."""
-    extra: Switch = False
-    """Also build the four extra corruptions, which the benchmark leaves out."""
     seed: int = 0
     """Decides every random number."""
     device: str = "cpu"
     """Where to compute, for example cuda."""
-    root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.catalogue import BENCHMARK, EXTRA
+        from regmixup.data.catalogue import BENCHMARK
         from regmixup.data.corruptions.build import build_corrupted
 
         official = {"cifar10/test": "CIFAR-10-C", "cifar100/test": "CIFAR-100-C"}
@@ -106,20 +105,21 @@ class CorruptAction:
         source = data.load(self.name, root=self.root)
         if source.shape is None:
             raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
-        names = BENCHMARK + EXTRA if self.extra else BENCHMARK
         columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bars:
-            task = bars.add_task("corrupting", total=5 * len(names))
+            task = bars.add_task("corrupting", total=5 * len(BENCHMARK))
             build_corrupted(
                 source,
                 folder,
-                names=names,
+                names=BENCHMARK,
                 seed=self.seed,
                 device=self.device,
                 on_progress=lambda name, _: bars.update(task, advance=1, description=name),
             )
-            bars.update(task, completed=5 * len(names))  # with those that were there already
-        print(f"{len(names)} corruptions of {len(source):,} images at 5 severities in {folder} (rebuilt, not official)")
+            bars.update(task, completed=5 * len(BENCHMARK))  # with those that were there already
+        print(
+            f"{len(BENCHMARK)} corruptions of {len(source):,} images, 5 severities, in {folder} (rebuilt, not official)"
+        )
 
 
 ACTIONS = {

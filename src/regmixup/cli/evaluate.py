@@ -135,42 +135,37 @@ def _model(
     shift: Sequence[Path],
     ood: Sequence[Path],
 ) -> ModelPredictions:
-    validation = _labelled(val, None, verb.columns) if val is not None else None
-    fitted_on = _labelled(train, None, verb.columns) if train is not None else None
+    validation = _load(verb, val) if val is not None else None
+    fitted_on = _load(verb, train) if train is not None else None
     return ModelPredictions(
         name=name,
-        test=_labelled(test, verb.labels, verb.columns),
+        test=_load(verb, test, verb.labels),
         validation=validation,
         train=fitted_on,
         posthoc=_posthoc(verb, fitted_on, validation),
-        shift=[_labelled(path, None, verb.columns) for path in shift],
-        ood=[_load(path, None, verb.columns) for path in ood],
+        shift=[_load(verb, path) for path in shift],
+        ood=[_load(verb, path, labelled=False) for path in ood],
     )
 
 
 def _show_summary(console: Console, measured: Measured, score: str | None) -> None:
-    """Print what to read first: a line per quantity."""
-    from regmixup.report.evaluation_page import interval, model_names, scores_said, shown, summarize
+    """Print what to read first: a line per quantity, with the interval of the value or of the difference."""
+    from regmixup.report.evaluation_page import model_names, summarize, units
 
     lines, names = summarize(measured, score), model_names(measured)
     two, test = len(names) > 1, measured.models[0].test
-    units = f"in percent but for T and NLL{scores_said(lines)}"
-    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {units}"
+    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {units(lines)}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in (*names, "difference") if two else ("value",):
         table.add_column(Text(name), justify="right", overflow="fold")
     if measured.bootstrap is not None:
         table.add_column("95 % interval", justify="right", no_wrap=True)
+    marks = {True: " ▲", False: " ▼", None: ""}
     for line in lines:
-        cells, bounds = line.values(), line.intervals()[0]
-        if two:
-            cells, bounds = [*cells, "–"], ""
-        if (found := line.difference) is not None:
-            mark = {True: " ▲", False: " ▼", None: ""}[found.better]
-            cells[-1] = shown(line.metric, found.value, signed=True) + mark
-            bounds = interval(line.metric, found.low, found.high, signed=True)
-        cells += [bounds] * (measured.bootstrap is not None)
+        cells = [f"{cell.text}{marks[cell.better]}" if cell is not None else "–" for cell in line.cells]
+        if measured.bootstrap is not None:
+            cells.append(line.cells[-1].bounds if line.cells[-1] is not None else "")
         table.add_row(Text(printable(line.title)), *map(Text, cells))
     console.print(Text(about if two else f"{names[0]}: {about}", overflow="fold"))
     console.print(table)
@@ -191,8 +186,8 @@ def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> No
     run = verb.predictions.absolute().parent.parent
     if (run / PROVENANCE).is_file():
         classes = tuple(read_provenance(run).get("classes", ()))
-    own_classes = classes if known and known[0] is model.test and len(classes) == model.test.logits.shape[1] else ()
-    write_page(verb.html, measured, images=looks, classes=own_classes, score=score)
+    fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
+    write_page(verb.html, measured, images=looks, classes=classes if fitting else (), score=score)
     print(f"page  {verb.html}")
 
 
@@ -200,20 +195,15 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
     if verb.method is None:
         return None
     recipes.get(verb.recipe)
-    own = usual_posthoc(verb.method, verb.recipe)
-    return own.fit(train=train, validation=validation) if own is not None else None
+    posthoc = usual_posthoc(verb.method, verb.recipe)
+    return posthoc.fit(train=train, validation=validation) if posthoc is not None else None
 
 
-def _load(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:
+def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
     """Read predictions, and print how where that was ambiguous."""
-    found = predictions.load(path, labels=labels, columns=columns)
-    if "read_as" in found.info:
-        print(f"{path}: {found.info['read_as']}", file=sys.stderr)
-    return found
-
-
-def _labelled(path: Path, labels: Path | None, columns: Sequence[str]) -> Predictions:
-    found = _load(path, labels, columns)
-    if int(found.labels.min()) < 0:
+    predicted = predictions.load(path, labels=labels, columns=verb.columns)
+    if "read_as" in predicted.info:
+        print(f"{path}: {predicted.info['read_as']}", file=sys.stderr)
+    if labelled and int(predicted.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
-    return found
+    return predicted

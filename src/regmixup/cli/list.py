@@ -58,6 +58,6 @@ def _objectives() -> dict[str, str]:
     """Return the objectives' modules with the first line of their docstrings, read without importing them."""
     files = sorted((Path(regmixup.__file__).parent / "objectives").glob("[!_]*.py"))
     documents = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files}
-    others = [origin for origin in plugins.REGISTERED.values() if origin.what == "objective"]
-    found = {name: document.partition("\n")[0] for name, document in documents.items()}
-    return found | {origin.name: f"registered by {origin.module}" for origin in others}
+    registered = [origin for origin in plugins.REGISTERED.values() if origin.what == "objective"]
+    first_lines = {name: document.partition("\n")[0] for name, document in documents.items()}
+    return first_lines | {origin.name: f"registered by {origin.module}" for origin in registered}

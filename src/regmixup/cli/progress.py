@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn
 from rich.table import Column
 
 from regmixup.run_folder import describe
@@ -19,21 +18,6 @@ _EVERY = 60.0
 _WIDE = 120
 """Columns of a terminal that has room for bars; on a narrower one the numbers alone take two lines."""
 _PACE = ("images_per_second", "seconds_per_epoch")
-
-
-@dataclass
-class _UnderWay:
-    """A run: its bar, its epochs, whether it was seen to train, and its throughput when that was last known.
-
-    Or images that are read: how many are done.
-    """
-
-    task: TaskID
-    epochs: int
-    begun: float
-    trains: bool = False
-    images: int = 0
-    pace: dict[str, float] = field(default_factory=dict)
 
 
 class LiveProgress:
@@ -59,10 +43,10 @@ class LiveProgress:
         )
         self.total = total
         self.runs: TaskID | None = self.bars.add_task("runs", total=total, left="", note="") if total > 1 else None
-        self.under_way: dict[str, _UnderWay] = {}
-        self.done = self.trained = 0
+        self.under_way: dict[str, TaskID] = {}
+        self.done = 0
         self._execution = ""
-        self._begun = self._printed = time.monotonic()
+        self._printed = time.monotonic()
 
     def __enter__(self) -> LiveProgress:
         self.bars.start()
@@ -72,12 +56,11 @@ class LiveProgress:
         self.bars.stop()
 
     def begin(self, label: str, epochs: int) -> None:
-        """Add a run that starts, perhaps once more."""
+        """Add a run that starts, perhaps once more and with fewer epochs."""
         if label not in self.under_way:
-            task = self.bars.add_task(label, total=epochs, left="", note="")
-            self.under_way[label] = _UnderWay(task, epochs, time.monotonic())
-        self.under_way[label].epochs = epochs  # fewer, where fine-tuning begins again
-        self.bars.update(self.under_way[label].task, total=epochs)
+            task = self.bars.add_task(label, total=epochs, left="", note="", begun=time.monotonic(), pace={})
+            self.under_way[label] = task
+        self.bars.update(self.under_way[label], total=epochs)
 
     def hooks(self, label: str, epochs: int) -> dict[str, Any]:
         """Add a run that starts, and return the callbacks of `rm.train` that show it."""
@@ -95,60 +78,49 @@ class LiveProgress:
             self._print(self._execution)
 
     def step(self, label: str, record: dict[str, Any]) -> None:
-        run = self.under_way[label]
-        run.pace = {name: record[name] for name in _PACE if name in record}
+        pace = {name: record[name] for name in _PACE if name in record}
+        self.bars.update(self.under_way[label], pace=pace)
         done = record["epoch"] - 1 + record["step"] / record["steps"]
         note = f"step {record['step']}/{record['steps']}, {describe([record])}"
-        self._show(label, done, f"epoch {record['epoch']}/{run.epochs}", note, run.pace.get("seconds_per_epoch"))
+        self._show(label, done, f"epoch {record['epoch']}", note, pace.get("seconds_per_epoch"))
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
-        run = self.under_way[label]
-        record = {**record, **run.pace}
+        record = {**record, **self._task(label).fields["pace"]}  # that of the last step, if steps are shown
         seconds = record.get("seconds_per_epoch", record["seconds"])
-        self._show(label, record["epoch"], f"epoch {record['epoch']}/{run.epochs}", describe([record]), seconds)
+        self._show(label, record["epoch"], f"epoch {record['epoch']}", describe([record]), seconds)
 
     def advance(self, label: str, images: int, total: int) -> None:
         """Count images read or computed, of so many in all; the bar is removed after the last, all others at once."""
         for other in self.under_way.keys() - {label}:  # one follows another here, and fine-tuning does not say its end
-            self.bars.remove_task(self.under_way.pop(other).task)
+            self.bars.remove_task(self.under_way.pop(other))
         self.begin(label, total)
-        run = self.under_way[label]
-        run.images += images
-        pace = (time.monotonic() - run.begun) / run.images if run.images else None
-        self._show(label, run.images, f"{run.images:,} of {total:,} images", "", pace)
-        if run.images >= total:
-            self.bars.remove_task(self.under_way.pop(label).task)
+        task = self._task(label)
+        done = int(task.completed) + images
+        pace = (time.monotonic() - task.fields["begun"]) / done if done else None
+        self._show(label, done, f"{done:,} images", "", pace)
+        if done >= total:
+            self.bars.remove_task(self.under_way.pop(label))
 
     def end(self, label: str, note: str) -> None:
-        """Remove the bar of a run that has ended. Runs that were done before say nothing about the time left."""
-        if (run := self.under_way.pop(label, None)) is not None:
-            self.bars.remove_task(run.task)
-            self.trained += run.trains
+        """Remove the bar of a run that has ended."""
+        if label in self.under_way:
+            self.bars.remove_task(self.under_way.pop(label))
         self.done += 1
         if self.runs is not None:
-            each = (time.monotonic() - self._begun) / self.trained if self.trained else None
-            self.bars.update(
-                self.runs, completed=self.done, left="" if each is None else _left(each * (self.total - self.done))
-            )
+            self.bars.update(self.runs, completed=self.done)
         self._print(f"[{self.done}/{self.total}] {label}: {note}")
+
+    def _task(self, label: str) -> Task:
+        return next(task for task in self.bars.tasks if task.id == self.under_way[label])
 
     def _show(self, label: str, done: float, where: str, note: str, seconds_each: float | None) -> None:
         """done: epochs, with a fraction, or images. where: the same in words, for what is not a terminal."""
-        run = self.under_way[label]
-        run.trains = True
-        left = "" if seconds_each is None else _left((run.epochs - done) * seconds_each)
-        self.bars.update(run.task, completed=done, left=left, note=note)
+        total = int(self._task(label).total or 0)
+        left = "" if seconds_each is None else f"{timedelta(seconds=round((total - done) * seconds_each))} left"
+        self.bars.update(self.under_way[label], completed=done, left=left, note=note)
         if not self.console.is_terminal and time.monotonic() - self._printed >= _EVERY:
-            self._print(", ".join(filter(None, [f"{label}: {where}", note, left])))
+            self._print(", ".join(filter(None, [f"{label}: {where} of {total:,}", note, left])))
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _left(seconds: float) -> str:
-    """
-    >>> _left(3725.4)
-    '1:02:05 left'
-    """
-    return f"{timedelta(seconds=round(seconds))} left"

@@ -155,16 +155,15 @@ def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
 
 
 def _print_results(folder: Path, console: Console) -> None:
-    from regmixup.report.output import terminal_tables, write_report
+    from regmixup.report.output import print_report, write_report
     from regmixup.report.results import Results
-    from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
+    from regmixup.report.tables import selection_table
 
     results = Results.open(folder)
-    for table in terminal_tables(results):
-        console.print(table)
+    print_report(results, console)
     if chosen := [choice for choice in results.selected if choice["values"] or choice["temperature"] is not None]:
-        choices = SelectionTable(chosen)
-        print(SELECTION_CAPTION)
+        choices = selection_table(chosen)
+        print(choices.caption)
         for cells in (choices.heads, *choices.lines):
             print("  ".join(map(printable, cells)))
     print(f"rows    {results.folder / 'rows.csv'}\nreport  {write_report(results)[0]}")

@@ -25,7 +25,7 @@ from regmixup.evaluation.curves import thumbnail
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.names import counted, percent, printable
 from regmixup.report.evaluation_page import write_page
-from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
+from regmixup.report.page import PageSection, definitions, word_table
 from regmixup.run_folder import FINETUNED, FITTED, PAGE
 from regmixup.storage import write_table
 from regmixup.training.run import Run
@@ -198,6 +198,5 @@ def _classes(names: Sequence[str], test: Predictions) -> str:
         answers = label[test.labels == number]
         wrong = answers[answers != number]
         confused = names[int(wrong.mode().values)] if len(wrong) else ""
-        cells = text_cells([len(answers), len(answers) - len(wrong), confused])
-        lines.append(f"<tr>{row_head(printable(name))}{cells}</tr>")
-    return sortable("Test images by class", ("class", "test images", "right", "most often taken for"), lines)
+        lines.append((name, len(answers), len(answers) - len(wrong), confused))
+    return word_table("Test images by class", ("class", "test images", "right", "most often taken for"), lines)

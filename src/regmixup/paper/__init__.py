@@ -1,28 +1,73 @@
 """The paper's own tables as data, beside which ours are shown: Pinto et al., 2022. Importing this imports no torch.
 
-TABLES holds them by number, as tables.toml has them; `paper_value` looks a number up by the names of this package. The
-numbers are means over 5 seeds, without standard deviations. DOUBTS say which of them cannot all be right.
+TABLES holds them by number; `paper_value` looks a number up by the names of this package. The numbers are means over 5
+seeds, without standard deviations.
+
+They are read from tables.toml. There, keys are lines of "network train_set metric : dataset dataset[setting] ...",
+columns in this order; the network * is the one in the title of the section. A body has one line per line of the table,
+"label | numbers", where - and . stand for none; == TITLE begins a section. Numbers are kept as printed, misprints
+included; the doubts say which of them cannot all be right.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import resources
 
 from regmixup import methods
-from regmixup.paper.reader import At, Key, PaperLine, PaperTable, read_tables
 from regmixup.types import MEAN, Row
 
-__all__ = ["COSTS", "DOUBTS", "TABLES", "At", "PaperTable", "PaperValue", "paper_value", "paper_value_of"]
+__all__ = ["TABLES", "PaperTable", "PaperValue", "paper_value", "paper_value_of"]
 
-TABLES, DOUBTS = read_tables()
-COSTS = {"mixup": 1.2, "regmixup": 1.5, "augmix": 4.0, "deep-ensemble": 5.0}
-"""Training time over that of plain cross-entropy, by method (Section 4); the paper has no table of it."""
-
+_NETWORKS = {"WRN28-10": "wrn28-10", "WRN": "wrn28-10", "R50": "resnet50"}
+_METRICS = {"Accuracy": "accuracy", "AdaECE": "adaptive_ece", "ECE": "ece"}
 _SPELLINGS = {"aug-mix": "augmix", "dnn-sr": "dnn-srn", "de": "deep-ensemble"}
 _SELECTED = {"T": "temperature", "c": "c", "r": "ratio", "α": "alpha", "η = 1, α": "alpha"}
 _SELECTED |= {"#samples": "samples", "σ₀": "prior_variance"}
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A number, and the quantity that it is of by the names of this package.
+
+    line: the label as printed, "DNN; T" in the table of hyper-parameters. train_set: without "/train". setting: what a
+    cross-validation varies by column, such as "eta=0.1". text: the number as printed.
+    """
+
+    line: str
+    network: str
+    train_set: str
+    metric: str
+    dataset: str
+    setting: str
+    text: str
+
+    @property
+    def column(self) -> str:
+        """Return the name of the column; unique in its table."""
+        return f"{self.network} {self.train_set} {self.dataset}" + (f"[{self.setting}]" if self.setting else "")
+
+    @property
+    def number(self) -> float:
+        return float(self.text.replace(",", "."))
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One tabular of the paper.
+
+    number: the paper's; "10 left" where two stand side by side. caption: ours. posthoc: the posthoc map of the
+    predictions. grid: the method whose values a cross-validation varies.
+    """
+
+    number: str
+    caption: str
+    cells: tuple[PaperCell, ...]
+    posthoc: str = "none"
+    grid: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,6 +82,45 @@ class PaperValue:
     text: str
     table: str
     slip: str | None = None
+
+
+def _read_tables() -> tuple[dict[str, PaperTable], dict[str, str]]:
+    """Read all tables, by number, and the doubts about their numbers, by "table | line | column"."""
+    text = (resources.files("regmixup.paper") / "tables.toml").read_text(encoding="utf-8")
+    content = tomllib.loads(text)
+    tables = {}
+    for entry in content["tables"]:
+        metric = _METRICS.get(entry["caption"].partition(" ")[0])
+        shared = content["shared"].get(entry.pop("like", ""), {})
+        keys = entry.pop("keys", "") or shared["keys"].format(metric=metric)
+        tables[entry["number"]] = PaperTable(cells=tuple(_cells(keys, entry.pop("body"))), **entry)
+    doubts: dict[str, str] = {}
+    for entry in content["doubts"]:
+        for place in entry["cells"]:
+            doubts[place] = f"{doubts.get(place, '')} {entry['sentence']}".strip()
+    return tables, doubts
+
+
+def _cells(keys: str, body: str) -> list[PaperCell]:
+    """Return the numbers of a table, line by line."""
+    columns = []
+    for line in keys.strip().splitlines():
+        quantity, _, datasets = line.partition(" : ")
+        columns += [(*quantity.split(), *found) for found in re.findall(r"([^\s\[]+)(?:\[(.*?)\])?", datasets)]
+    cells, network = [], ""
+    for line in body.strip().splitlines():
+        if line.startswith("=="):
+            network = _NETWORKS[line.split()[-1]]
+            continue
+        label, _, numbers = line.partition("|")
+        for (named, train_set, metric, dataset, setting), text in zip(columns, numbers.split(), strict=True):
+            if text not in "-.":
+                place = (network if named == "*" else named, train_set, metric, dataset, setting)
+                cells.append(PaperCell(label.strip(), *place, text))
+    return cells
+
+
+TABLES, _DOUBTS = _read_tables()
 
 
 def paper_value(
@@ -79,34 +163,29 @@ def paper_value_of(row: Row) -> PaperValue | None:
 @cache
 def _index() -> dict[tuple[str, ...], PaperValue]:
     """Index every number by method, network, train set, dataset, metric and posthoc."""
-    doubts: dict[At, list[str]] = {}
-    for doubt in DOUBTS:
-        for at in doubt.cells:
-            doubts.setdefault(at, []).append(doubt.sentence)
     index: dict[tuple[str, ...], PaperValue] = {}
     for table in TABLES.values():
-        for line, key, cell in table.cells():
-            if cell.number is None:
-                continue
-            metric = _SELECTED[line.labels[1]] if key.metric == "selected" else key.metric
+        for cell in table.cells:
+            metric, value = cell.metric, round(cell.number / 100, 6)
+            if metric == "selected":
+                metric, value = _SELECTED[cell.line.partition("; ")[2]], cell.number
             posthoc = "temperature" if metric == "temperature" else table.posthoc
-            number = cell.number if key.metric == "selected" else round(cell.number / 100, 6)
-            place = (method_of(table, line, key), key.network, key.train_set, key.dataset, metric, posthoc)
-            slip = " ".join(doubts.get(At(table.number, line.name, key.name), ())) or None
+            place = (_method(table, cell), cell.network, cell.train_set, cell.dataset, metric, posthoc)
+            slip = _DOUBTS.get(f"{table.number} | {cell.line} | {cell.column}")
             if place in index:
                 earlier = index[place]
                 index[place] = replace(earlier, table=f"{earlier.table}, {table.number}", slip=earlier.slip or slip)
             else:
-                index[place] = PaperValue(number, cell.text, table.number, slip)
+                index[place] = PaperValue(value, cell.text, table.number, slip)
     return index
 
 
-def method_of(table: PaperTable, line: PaperLine, key: Key) -> str:
+def _method(table: PaperTable, cell: PaperCell) -> str:
     """Return the method of a cell, by our name."""
     if table.grid:
-        settings = [f"alpha={line.name}", *([key.setting] if key.setting else [])]
+        settings = [f"alpha={cell.line}", *([cell.setting] if cell.setting else [])]
         return _canonical(f"{table.grid}({', '.join(settings)})")
-    plain = re.sub(r" \(.*\)|^vit-", "", line.labels[0].lower())
+    plain = re.sub(r" \(.*\)|^vit-", "", cell.line.partition(";")[0].lower())
     return _SPELLINGS.get(plain, plain)
 
 

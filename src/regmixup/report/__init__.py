@@ -1,6 +1,6 @@
 """Reports: rows -> tables, figures and one self-contained page. Reads stored results only, never a model.
 
-results = rm.report.load("runs/study-digits")     # or rm.report.collect(run_folders, out)
+results = rm.report.load("runs/study-digits")
 rm.report.build(results)                          # report.html, report.md, report.tex, report.csv
 rm.report.write_page("page.html", predictions)    # of any model's predictions, or of two side by side
 
@@ -11,7 +11,6 @@ terminal, page.py and templates/ as one HTML page, whose figures web/ draws from
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from regmixup.report.evaluation_page import write_page
     from regmixup.report.results import Results
 
-__all__ = ["ModelPredictions", "build", "collect", "load", "write_page"]
+__all__ = ["ModelPredictions", "build", "load", "write_page"]
 
 _PLACES = {"ModelPredictions": "regmixup.evaluation.evaluate", "write_page": "regmixup.report.evaluation_page"}
 
@@ -38,16 +37,6 @@ def load(folder: str | Path, out: str | Path | None = None) -> Results:
     from regmixup.report.results import Results
 
     return Results.open(folder, out)
-
-
-def collect(folders: str | Path | Iterable[str | Path], out: str | Path) -> Results:
-    """Read run folders, or one, that a study has evaluated, for a report in the folder `out`.
-
-    Of runs that several studies have evaluated, the evaluation with the most rows is taken.
-    """
-    from regmixup.report.results import Results
-
-    return Results.of_runs(folders, out)
 
 
 def build(results: Results | str | Path) -> list[Path]:

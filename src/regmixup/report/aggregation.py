@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from regmixup import methods
 from regmixup.methods import REFERENCE
 from regmixup.names import signed
 from regmixup.paper import PaperValue, paper_value_of
-from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best, moments
+from regmixup.report.significance import LEVEL, Values, best_of, compare_column, moments
 from regmixup.types import Quantity, Row, higher_is_better
 
 SCALED = "temperature"
@@ -19,8 +19,6 @@ DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
 SELECTIVE = ("aurc", "augrc", "failure_auroc")
 """Metrics of how well a score finds a model's errors."""
-SCORES = {"dempster_shafer": "Dempster-Shafer", "entropy": "entropy", "max_probability": "MSP"}
-"""Scores as prose writes them."""
 CALIBRATION = {
     "ECE": ("ece", "none"),
     "ECE + T": ("ece", SCALED),
@@ -35,8 +33,8 @@ class Cell:
     """Mean and standard deviation (ddof = 1) over n seeds, as fractions.
 
     best: no single model of the column is better. best_overall: nor is an ensemble, in a column that has one.
-    against: the comparison with the reference method; better: its direction, where it is significant.
-    paper: the paper's number. notes: what to know before comparing.
+    p: of no difference from the reference method, None where they are not compared; better: the direction of a
+    significant difference. paper: the paper's number. notes: what to know before comparing.
     """
 
     mean: float
@@ -45,7 +43,7 @@ class Cell:
     percent: bool
     best: bool = False
     best_overall: bool = False
-    against: Comparison | None = None
+    p: float | None = None
     better: bool | None = None
     paper: PaperValue | None = None
     notes: tuple[str, ...] = ()
@@ -64,14 +62,10 @@ class Cell:
         return f"{100 * value:.2f}" if self.percent else f"{value:.3f}"
 
     @property
-    def differs(self) -> bool:
-        """Return whether it differs significantly from the reference method."""
-        return self.against is not None and self.against.p < LEVEL
-
-    @property
     def beside(self) -> str:
         """Return what print has beside the mean: "± std", the number of seeds, a star where it differs."""
-        return " ".join(filter(None, (self.spread, f"({self.n})", "*" if self.differs else "")))
+        differs = self.p is not None and self.p < LEVEL
+        return " ".join(filter(None, (self.spread, f"({self.n})", "*" if differs else "")))
 
     @property
     def against_paper(self) -> str:
@@ -80,6 +74,18 @@ class Cell:
             return ""
         difference = self.mean - self.paper.value
         return f"paper {self.paper.text}, {signed(100 * difference) if self.percent else signed(difference, 3)}"
+
+
+@dataclass(frozen=True)
+class Design:
+    """The comparisons that the values of a setting allow.
+
+    one_temperature: methods with one T for several seeds. untested: methods that are never compared with the
+    reference, with the reason.
+    """
+
+    one_temperature: frozenset[str] = frozenset()
+    untested: Mapping[str, str] = field(default_factory=dict)
 
 
 class Aggregation:
@@ -112,12 +118,7 @@ class Aggregation:
         """Return a method's values by seed; empty where nothing was measured."""
         rows = self.rows(quantity, label)
         values = {row.seed: row.value for row in rows}
-        if len(values) < len(rows) and None not in values:
-            raise ValueError(
-                f"{quantity.metric} on {quantity.dataset} must have one row per seed of {label}, got {len(rows)} rows "
-                f"of {len(values)} seeds: networks {sorted({row.network for row in rows})}, train sets "
-                f"{sorted({row.train_set for row in rows})}"
-            )
+        assert len(values) == len(rows), f"several rows of one seed of {label}, {quantity}"
         return values
 
     def average(self, quantities: Sequence[Quantity], label: str) -> Values:
@@ -127,30 +128,24 @@ class Aggregation:
         return {seed: math.fsum(by_seed[seed] for by_seed in values) / len(values) for seed in common}
 
     def column(
-        self,
-        quantities: Sequence[Quantity],
-        *,
-        labels: Iterable[str] | None = None,
-        percent: bool = True,
+        self, quantities: Sequence[Quantity], *, labels: Iterable[str] | None = None, percent: bool = True
     ) -> dict[str, Cell | None]:
         """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
 
         quantities: of one metric. A single quantity has the paper's number beside it. labels: the methods; default, all
         with a row. None stands where nothing was measured.
         """
-        labels = self.labels if labels is None else list(labels)
-        seeds = {label: self.average(quantities, label) for label in labels}
-        cells: dict[str, Cell | None] = {}
-        for label in labels:
-            rows = self.rows(quantities[0], label) if len(quantities) == 1 else []
-            values = [row.value for row in rows] or [*seeds[label].values()]
-            cell = mean_cell(values, percent=percent) if values else None
-            cells[label] = replace(cell, paper=paper_value_of(rows[0])) if cell and rows else cell
+        seeds = {label: self.average(quantities, label) for label in labels or self.labels}
+        measured = {label: mean_cell([*values.values()], percent=percent) for label, values in seeds.items() if values}
+        if len(quantities) == 1:
+            for label, cell in measured.items():
+                measured[label] = replace(cell, paper=paper_value_of(self.rows(quantities[0], label)[0]))
         scaled = any(quantity.posthoc == SCALED for quantity in quantities)
-        if scaled and any(seeds.get(label) for label in self.design.one_temperature):
-            return cells  # seeds that share one T are not independent: no test and no best
-        higher = higher_is_better(quantities[0].metric) if quantities else None
-        return _judge(cells, seeds, higher, self.design)
+        # Seeds that share one T are not independent: no test and no best.
+        if measured and not (scaled and any(seeds.get(label) for label in self.design.one_temperature)):
+            comparisons = compare_column(seeds, untested=self.design.untested)
+            measured = _mark(measured, comparisons, higher_is_better(quantities[0].metric))
+        return {label: measured.get(label) for label in seeds}
 
 
 def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
@@ -164,23 +159,19 @@ def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
     return Cell(mean, math.sqrt(variance), len(values), percent)
 
 
-def _judge(
-    cells: Mapping[str, Cell | None], seeds: Mapping[str, Values], higher: bool | None, design: Design
-) -> dict[str, Cell | None]:
-    """Mark the best cells of a column, and those that differ from the reference method. seeds: the values behind."""
-    ensembles = [*map(is_ensemble, cells)]
-    shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
-    marks = find_best(shown, ensembles, higher_is_better=higher)
-    comparisons = compare_column(seeds, untested=design.untested)
-    reference = cells.get(REFERENCE)
-    judged: dict[str, Cell | None] = {}
-    for (method, cell), mark in zip(cells.items(), marks, strict=True):
-        if cell is not None:
-            cell = replace(cell, best=mark.bold, best_overall=mark.underline, against=comparisons.get(method))
-            if cell.differs and reference is not None and higher is not None:
-                cell = replace(cell, better=(cell.mean > reference.mean) == higher)
-        judged[method] = cell
-    return judged
+def _mark(cells: Mapping[str, Cell], comparisons: Mapping[str, float], higher: bool | None) -> dict[str, Cell]:
+    """Mark the best cells of a column, and those that differ from the reference method's."""
+    shown = {label: float(cell.shown) for label, cell in cells.items()}
+    singles = {label: number for label, number in shown.items() if not is_ensemble(label)}
+    best = best_of(singles, higher_is_better=higher)
+    overall = best_of(shown, higher_is_better=higher) if len(singles) < len(shown) else set()
+    marked = {}
+    for label, cell in cells.items():
+        p, better = comparisons.get(label), None
+        if p is not None and p < LEVEL and higher is not None:
+            better = (cell.mean > cells[REFERENCE].mean) == higher
+        marked[label] = replace(cell, best=label in best, best_overall=label in overall, p=p, better=better)
+    return marked
 
 
 def known_method(label: str) -> methods.Method | None:

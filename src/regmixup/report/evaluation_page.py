@@ -1,13 +1,12 @@
 """The page of any model's predictions: one model, or two side by side with paired intervals.
 
-It has the parts of a study's report: a summary, figures, and every row on request. The HTML is
-in templates/evaluation.html.
+It has the parts of a study's report: a summary, and figures. The HTML is in templates/evaluation.html.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
-from regmixup.names import printable
+from regmixup.names import printable, shortened
 from regmixup.posthoc import as_given
 from regmixup.predictions.store import load
-from regmixup.report.aggregation import DETECTION, SCALED, SCORES, Aggregation
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
 from regmixup.report.script_data import Cells, pooled_figures, script_constants
@@ -30,7 +29,9 @@ from regmixup.types import MEAN, Predictions, Quantity, Row
 
 Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
-_MOST_ROWS = 3000
+_SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
+"""Scores as prose writes them, where their names are not words."""
+_MOST_SETS = 4
 
 
 def write_page(
@@ -51,23 +52,26 @@ def write_page(
     """Write one self-contained HTML page, and return what was measured for it.
 
     predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too;
-    or what `measure_models` returned, which is then not measured again. against: likewise, of a second model, which
-    must have predicted the same images. images: of any of the sets, by its name, for examples of errors, rejected and
-    wrongly accepted images. classes: their names. score: the OOD score of the summary, by default Dempster-Shafer.
-    errors_by: the score of its AURC. bootstrap: behind the intervals; None leaves them out. kicker, lead: words above
-    the title and first below it. sections: further ones, behind the figures.
+    or what `measure_models` returned, of one model or two, which is then not measured again. against: of a second
+    model, which must have predicted the same images. images: of any of the sets, by its name, for examples of errors,
+    rejected and wrongly accepted images. classes: their names. score: the OOD score of the summary, by default
+    Dempster-Shafer. errors_by: the score of its AURC. bootstrap: behind the intervals; None leaves them out. kicker,
+    lead: words above the title and first below it. sections: further ones, behind the figures.
     """
     if isinstance(predictions, Measured):
-        if against is not None:
-            raise ValueError("against must be left out where models are measured already: pass it to measure_models")
         measured = predictions
     else:
         other = _model(against) if against is not None else None
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
-    data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score, errors_by)
-    lead = " ".join(filter(None, [lead, _lead(measured)]))
+    data = _page_data(measured, images or {}, classes, score)
+    parts = [
+        PageSection("results", "Results", _summary_table(measured, summarize(measured, score, errors_by))),
+        *drawn_sections(data, study=False),
+        *sections,
+        PageSection("sources", "Where the numbers came from", definitions(_sources(measured))),
+    ]
     title = title or " against ".join(model_names(measured))
-    write_text(Path(path), assemble(kicker, title, lead, _sections(measured, lines, data, sections), data))
+    write_text(Path(path), assemble(kicker, title, f"{lead} {_lead(measured)}".strip(), parts, data))
     return measured
 
 
@@ -79,23 +83,11 @@ def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPre
 
 @dataclass(frozen=True)
 class SummaryLine:
-    """One quantity: title, the row of every model, and the difference of two."""
+    """One quantity: a cell for every model and, of two, one for their difference; None where there is no value."""
 
     title: str
-    rows: Sequence[Row | None]
-    difference: Difference | None = None
-
-    def values(self) -> list[str]:
-        """Return the value of every model as it is shown."""
-        return [shown(row.metric, row.value) if row is not None else "–" for row in self.rows]
-
-    def intervals(self) -> list[str]:
-        """Return the interval of every model's value; "" where there is none."""
-        return [interval(row.metric, row.low, row.high) if row is not None else "" for row in self.rows]
-
-    @property
-    def metric(self) -> str:
-        return next(row.metric for row in self.rows if row is not None)
+    quantity: Quantity
+    cells: Sequence[ValueCell | None]
 
 
 def summarize(measured: Measured, score: str | None = None, errors_by: str = "max_probability") -> list[SummaryLine]:
@@ -115,34 +107,40 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
         ("NLL", Quantity(test, "nll")),
         ("AURC", Quantity(test, "aurc", score=errors_by)),
     ]
-    wanted += [
-        (f"{title}, {place.dataset.removesuffix('/test')}", place)
-        for place in places
-        for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"))
-        if (place.corruption, place.metric, place.posthoc) == (MEAN, metric, "none")
-    ]
-    wanted += [
-        (f"AUROC, {place.dataset.removesuffix('/test')}", place)
-        for place in places
-        if (place.metric, place.score) == ("auroc", chosen)
-    ]
-    return [
-        SummaryLine(title, [table.get(place) for table in tables], measured.differences.get(place))
-        for title, place in wanted
-        if place in tables[0]
-    ]
+    for place in places:
+        name = place.dataset.removesuffix("/test")
+        if (place.corruption, place.posthoc) == (MEAN, "none") and place.metric in ("accuracy", "ece"):
+            wanted.append((f"{'ECE' if place.metric == 'ece' else 'accuracy'}, {name}", place))
+        if (place.metric, place.score) == ("auroc", chosen):
+            wanted.append((f"AUROC, {name}", place))
+    lines = []
+    for title, place in wanted:
+        if place in tables[0]:
+            cells = [_value_cell(table.get(place)) for table in tables]
+            if len(tables) > 1:
+                cells.append(_difference_cell(place.metric, measured.differences.get(place)))
+            lines.append(SummaryLine(title, place, cells))
+    return lines
 
 
-def scores_said(lines: Iterable[SummaryLine]) -> str:
-    """Say which metrics are by which score, for the end of a sentence: "; AUROC by Dempster-Shafer"."""
-    by_score: dict[str, list[str]] = {}
-    for line in lines:
-        for score in {row.score for row in line.rows if row is not None and row.score}:
-            by_score.setdefault(score, []).append(line.metric.upper())
-    return "".join(
-        f"; {' and '.join(dict.fromkeys(metrics))} by {SCORES.get(score, score.replace('_', ' '))}"
-        for score, metrics in by_score.items()
-    )
+def units(lines: Sequence[SummaryLine]) -> str:
+    """Return the units of a summary, and the scores of its metrics: "in percent but for T and NLL; AURC by MSP"."""
+    scores = {line.quantity.metric.upper(): line.quantity.score for line in lines if line.quantity.score}
+    said = (f"; {metric} by {_SCORES.get(score, score.replace('_', ' '))}" for metric, score in scores.items())
+    return "in percent but for T and NLL" + "".join(said)
+
+
+def _value_cell(row: Row | None) -> ValueCell | None:
+    if row is None:
+        return None
+    return ValueCell(row.value, shown(row.metric, row.value), _interval(row.metric, row.low, row.high))
+
+
+def _difference_cell(metric: str, difference: Difference | None) -> ValueCell | None:
+    if difference is None:
+        return None
+    bounds = _interval(metric, difference.low, difference.high, signed=True)
+    return ValueCell(difference.value, shown(metric, difference.value, signed=True), bounds, difference.better)
 
 
 def _summary_score(measured: Measured, score: str | None) -> str:
@@ -160,8 +158,7 @@ def shown(metric: str, value: float, *, signed: bool = False) -> str:
     return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
 
 
-def interval(metric: str, low: float | None, high: float | None, *, signed: bool = False) -> str:
-    """Return the bounds of an interval as they are shown; "" where there are none."""
+def _interval(metric: str, low: float | None, high: float | None, *, signed: bool = False) -> str:
     if low is None or high is None:
         return ""
     return f"{shown(metric, low, signed=signed)} to {shown(metric, high, signed=signed)}"
@@ -170,12 +167,6 @@ def interval(metric: str, low: float | None, high: float | None, *, signed: bool
 def model_names(measured: Measured) -> list[str]:
     """Return what the models are called."""
     return [printable(model.name) or "the model" for model in measured.models]
-
-
-def _apart(metric: str, difference: Difference) -> str:
-    """Return a difference, and its interval where there is one."""
-    bounds = interval(metric, difference.low, difference.high, signed=True)
-    return shown(metric, difference.value, signed=True) + (f" ({bounds})" if bounds else "")
 
 
 @dataclass(frozen=True)
@@ -192,18 +183,19 @@ class _IntervalCells(Cells):
         rows = [row for quantity in quantities for row in self.aggregation.rows(quantity, label)]
         if not rows or len(rows) < len(quantities):
             return None
+        mean = round(100 * math.fsum(row.value for row in rows) / len(rows), 2)
         if len(rows) > 1:
-            mean = math.fsum(row.value for row in rows) / len(rows)
-            return [round(100 * mean, 2), None, 1, None, 0, 0, None, []]
+            return [mean, None, 1, None, 0, 0, None, []]
         row = rows[0]
-        facts = [interval(row.metric, row.low, row.high)]
-        difference = self.differences.get(row.quantity)
-        better = difference.better if difference is not None else None  # of the first model
-        if difference is not None and first:
-            facts.append({True: "▲ better: ", False: "▼ worse: ", None: ""}[better] + _apart(row.metric, difference))
+        facts = [_interval(row.metric, row.low, row.high)]
+        apart = _difference_cell(row.metric, self.differences.get(row.quantity))
+        better = apart.better if apart is not None else None  # of the first model
+        if apart is not None and first:
+            mark = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better]
+            facts.append(mark + apart.text + (f" ({apart.bounds})" if apart.bounds else ""))
         verdict = {True: 1, False: -1, None: 0}[better] if first else 0
         best = int(better == first)  # the second where the first is worse
-        return [round(100 * row.value, 2), None, row.n, None, verdict, best, None, [*filter(None, facts)]]
+        return [mean, None, row.n, None, verdict, best, None, [*filter(None, facts)]]
 
     def detection(self) -> dict[str, Any]:
         """Return the cells by score, the summary's first; here the paper's choice of scores plays no part."""
@@ -221,10 +213,7 @@ def _page_data(measured: Measured, images: Images, classes: Sequence[str], score
     figures = [
         [_figures(model, rows, looks, classes)] for model, rows in zip(measured.models, measured.rows, strict=True)
     ]
-    setting = {
-        "name": "", "title": "", "seeds": 1, **cells.data(), "mixing": [],
-        "training": {"curves": [], "seconds": []}, **pooled_figures(figures),
-    }  # fmt: skip
+    setting = {**cells.data(), "mixing": [], "curves": [], **pooled_figures(figures)}
     return {**script_constants(), "settings": [setting]}
 
 
@@ -265,57 +254,13 @@ def _lead(measured: Measured) -> str:
     return " ".join(parts)
 
 
-def _sections(
-    measured: Measured, lines: Sequence[SummaryLine], data: Mapping[str, Any], further: Sequence[PageSection]
-) -> Iterator[PageSection]:
-    yield PageSection("results", "Results", _summary_table(measured, lines))
-    yield from drawn_sections(data, study=False)
-    yield from further
-    yield PageSection("rows", "All rows", _all_rows(measured))
-    yield PageSection("sources", "Where the numbers came from", definitions(_sources(measured)))
-
-
-def _cells(
-    measured: Measured, rows: Iterable[Row | None], metric: str, difference: Difference | None
-) -> list[ValueCell | None]:
-    """Return a cell for the row of every model and, of two models, one for their difference."""
-    cells = [
-        ValueCell(row.value, shown(metric, row.value), interval(metric, row.low, row.high)) if row is not None else None
-        for row in rows
-    ]
-    if len(measured.models) > 1:
-        apart = None
-        if difference is not None:
-            bounds = interval(metric, difference.low, difference.high, signed=True)
-            text = shown(metric, difference.value, signed=True)
-            apart = ValueCell(difference.value, text, bounds, difference.better)
-        cells.append(apart)
-    return cells
-
-
-def _heads(measured: Measured) -> list[str]:
-    names = model_names(measured)
-    return [*names, *(["difference"] if len(names) > 1 else [])]
-
-
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
-    cells = [(line.title, _cells(measured, line.rows, line.metric, line.difference)) for line in lines]
-    minus = f"; difference: {' − '.join(model_names(measured))}" if len(measured.models) > 1 else ""
-    caption = f"In percent but for T and NLL{scores_said(lines)}{minus}"
+    heads, caption = model_names(measured), f"{units(lines)[0].upper()}{units(lines)[1:]}"
+    if len(heads) > 1:
+        caption = f"{caption}; difference: {' − '.join(heads)}"
+        heads = [*heads, "difference"]
     remark = BINNED_INTERVALS if measured.bootstrap is not None else ""
-    return fill("evaluation.html", "summary", caption, _heads(measured), cells, remark)
-
-
-def _all_rows(measured: Measured) -> str:
-    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
-    lines = []
-    for place in list(tables[0])[:_MOST_ROWS]:
-        severity = "" if place.severity is None else f" {place.severity}"
-        words = (place.corruption + severity, place.score or place.posthoc, place.metric)
-        rows = [table.get(place) for table in tables]
-        cells = _cells(measured, rows, place.metric, measured.differences.get(place))
-        lines.append((printable(place.dataset) or "test", words, cells))
-    return fill("evaluation.html", "rows", _heads(measured), lines, len(tables[0]))
+    return fill("evaluation.html", "summary", caption, heads, lines, remark)
 
 
 def _sources(measured: Measured) -> Iterator[tuple[str, str]]:
@@ -328,14 +273,10 @@ def _sources(measured: Measured) -> Iterator[tuple[str, str]]:
             "shifted": model.shift,
             "OOD": model.ood,
         }
-        told = [f"{kind}: {text}" for kind, members in sets.items() if (text := _listed_sets(members))]
+        facts = []
+        for kind, members in sets.items():
+            if listed := [f"{part.dataset or 'unnamed'} ({len(part):,})" for part in members if part is not None]:
+                facts.append(f"{kind}: {shortened(listed, _MOST_SETS)}")
         origin = "fitted on validation data by ECE" if model.temperature is None else "given"
-        told += [f"T {row.value:.3f}, {origin}" for row in rows if row.metric == "temperature"]
-        yield name, "; ".join(told)
-
-
-def _listed_sets(sets: Sequence[Predictions | None]) -> str:
-    """Return the sets with the numbers of their images; of many, the number of sets and the first of them."""
-    there = [predictions for predictions in sets if predictions is not None]
-    listed = ", ".join(f"{predictions.dataset or 'unnamed'} ({len(predictions):,})" for predictions in there[:4])
-    return listed if len(there) <= 4 else f"{len(there)} sets: {listed}, …"
+        facts += [f"T {row.value:.3f}, {origin}" for row in rows if row.metric == "temperature"]
+        yield name, "; ".join(facts)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import mean_interval
-from regmixup.report.tables import shifted_sets, tested_set
-from regmixup.types import MEAN, Quantity, higher_is_better
+from regmixup.report.tables import arrow, ood_sets, shifted_sets, tested_set
+from regmixup.types import MEAN, Quantity
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
@@ -51,8 +51,7 @@ class _Column:
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    arrows = {True: " ↑", False: " ↓", None: ""}
-    heads = [column.title + arrows[higher_is_better(column.quantities[0].metric)] for column in columns]
+    heads = [column.title + arrow(column.quantities[0].metric) for column in columns]
     lines: dict[str, list[ValueCell | None]] = {}
     for label in setting.labels:
         measured = [_measured(setting, column, label) for column in columns]
@@ -69,7 +68,7 @@ def _columns(setting: Setting) -> list[_Column]:
     """Return the columns that some method has values for."""
     rows = setting.aggregation
     test = tested_set(rows)
-    ood = list(dict.fromkeys(quantity.dataset for quantity in rows.quantities if quantity.metric == "auroc"))
+    ood = ood_sets(rows)
     near = [name for name in ood if name.partition("/")[0] in NEAR.get(test.partition("/")[0], ())]
     far = [name for name in ood if name not in near]
     columns = [_Column("accuracy", [Quantity(test, "accuracy")])]

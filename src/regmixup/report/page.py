@@ -6,6 +6,7 @@ that script. A page is a list of sections, whichever of them the results have da
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from regmixup.names import counted, printable
-from regmixup.report.aggregation import paper_score
+from regmixup.recipes import Recipe
 from regmixup.report.leaderboard import leaderboard
-from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting, complete
+from regmixup.report.results import Results, Setting
 from regmixup.report.script_data import LEAST_P, script_data
-from regmixup.report.tables import SelectionTable, Table
+from regmixup.report.tables import Table, selection_table
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
@@ -29,7 +30,7 @@ DRAWN = {
     "profiles": ("Entropy between classes", "path"),
     "mixing": ("How strongly images are mixed", "mixing"),
     "shift": ("Under corruption", "shift"),
-    "detection": ("Out-of-distribution detection", "detected"),
+    "detection": ("Out-of-distribution detection", "ood"),
     "calibration": ("Calibration", "reliability"),
     "selective": ("Answering only when sure", "scores"),
     "examples": ("Images to look at", "examples"),
@@ -37,6 +38,12 @@ DRAWN = {
     "training": ("Training", "curves"),
 }
 """Sections that the script draws: the title of each, and the part of a setting's data that it needs."""
+LATER_FIELDS: dict[str, Any] = {"plugins": [], **Recipe.retired} | {
+    f.name: [*default] if isinstance(default := f.metadata["introduced"], tuple) else default
+    for f in dataclasses.fields(Recipe)
+    if "introduced" in f.metadata
+}
+"""Fields of config.json that not every run has, with the values of those that lack them."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +54,11 @@ class PageSection:
     title: str
     body: str
 
-    def html(self) -> str:
-        return fill("tables.html", "section", self)
 
-
-def render(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
-    """Render the page. tables: the main table of every setting. shifted: its table of calibration under shift."""
+def render(results: Results, tables: Sequence[Sequence[Table]]) -> str:
+    """Render the page. tables: those of every setting."""
     data = script_data(results)
-    return assemble("regmixup report", results.title, _lead(results), _sections(results, tables, shifted, data), data)
+    return assemble("regmixup report", results.title, _lead(results), _sections(results, tables, data), data)
 
 
 def assemble(kicker: str, title: str, lead: str, sections: Iterable[PageSection], data: Mapping[str, Any]) -> str:
@@ -95,59 +99,38 @@ def fill(template: str, macro: str, *values: Any, **named: Any) -> str:
     return str(getattr(_TEMPLATES.get_template(template).module, macro)(*values, **named))
 
 
-def row_head(name: str) -> str:
-    """Return the first cell of a line; long names may break after a plus and before a bracket."""
-    return fill("tables.html", "row_head", name)
-
-
-def text_cells(words: Iterable[object]) -> str:
-    """Return cells of a line that hold words or whole numbers."""
-    return fill("tables.html", "text_cells", words)
-
-
 def definitions(facts: Iterable[tuple[str, str]]) -> str:
     """Return a list of names with what there is to say about each."""
     return fill("tables.html", "definitions", facts)
 
 
-def sortable(caption: str, heads: Iterable[str], lines: Iterable[str]) -> str:
-    """Return a table whose headings are buttons that sort. lines: HTML."""
-    return fill("tables.html", "sortable", caption, heads, caller=lambda: Markup("".join(lines)))
+def word_table(caption: str, heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """Return a table of words or whole numbers whose headings are buttons that sort."""
+    return fill("tables.html", "word_table", caption, heads, lines)
 
 
 def _lead(results: Results) -> str:
-    labels = list(dict.fromkeys(run.label for run in results.runs))
+    labels = {run.label for run in results.runs}
     seeds = max(setting.seeds for setting in results.settings)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
-    parts = [f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."]
-    measured = {row.metric for row in results.rows}
-    if "auroc" in measured:
-        scores = {label: paper_score(label).replace("_", " ") for label in labels}
-        differing = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
-        exception = f", but {differing}" if differing else ""
-        parts.append(f"AUROC in the first table is by the score of each method: Dempster-Shafer{exception}.")
-    if "temperature" in measured:
-        unscaled = "; OOD scores use unscaled logits" if "auroc" in measured else ""
-        parts.append(f"T is fitted on validation data by ECE{unscaled}.")
-    return " ".join(parts)
+    counts = f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."
+    return f"{counts} AUROC in the tables of results is by the score of each method. T is fitted on validation data."
 
 
-def _sections(
-    results: Results, tables: Sequence[Table], shifted: Sequence[Table], data: Mapping[str, Any]
-) -> Iterator[PageSection]:
+def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping[str, Any]) -> Iterator[PageSection]:
     """Yield every section that the results have data for, in the page's order."""
-    drawn = drawn_sections(data, study=True)
     titles = [setting.title for setting in results.settings]
     boards = [leaderboard(setting) for setting in results.settings]
     yield PageSection("leaderboard", "Leaderboard", fill("study.html", "leaderboards", boards))
-    shown = fill("study.html", "results", list(zip(titles, tables, shifted, strict=True)))
+    shown = fill("study.html", "results", list(zip(titles, tables, strict=True)))
     yield PageSection("results", "Results", shown)
     if results.selected:
-        selected = fill("study.html", "selected", SelectionTable(results.selected))
-        yield PageSection("selected", "What was selected, and on what", selected)
+        selected = selection_table(results.selected)
+        body = word_table(selected.caption, selected.heads, selected.lines)
+        yield PageSection("selected", "What was selected, and on what", body)
     if results.about.strip():
         yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))
-    yield from drawn
+    yield from drawn_sections(data, study=True)
     facts = [sources(setting) for setting in results.settings]
     listed = fill("study.html", "sources", list(zip(titles, facts, strict=True)))
     yield PageSection("sources", "Where the numbers came from", listed)
@@ -155,53 +138,32 @@ def _sections(
 
 def drawn_sections(data: Mapping[str, Any], *, study: bool) -> list[PageSection]:
     """Return the sections of the figures that some setting has data for. study: speak of seeds and of the paper."""
-    settings = [
-        {**setting, "detected": setting["detection"]["sets"], "curves": setting["training"]["curves"]}
-        for setting in data["settings"]
+    return [
+        PageSection(name, title, fill("figures.html", name, study=study))
+        for name, (title, needed) in DRAWN.items()
+        if any(any(setting[needed]) for setting in data["settings"])
     ]
-    sections = []
-    for name, (title, needed) in DRAWN.items():
-        if any(any(setting[needed]) for setting in settings):
-            body = fill("figures.html", name, study=study)
-            if name == "training":
-                body += fill("study.html", "cost", settings)
-            sections.append(PageSection(name, title, body))
-    return sections
 
 
 def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
-    configs = {label: complete(setting.of(label)[0].config) for label in setting.labels}
+    configs = {}
+    for label in setting.labels:
+        config = setting.of(label)[0].config
+        configs[label] = config | LATER_FIELDS | config  # its own fields come first, in their order
     records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
-    names = [
-        name
-        for name in first
-        if name not in ("kind", "seed", "train_set")
-        and any(config.get(name) != INTRODUCED.get(name, ...) for config in configs.values())
-    ]
-    shared = [name for name in names if all(config.get(name) == first[name] for config in configs.values())]
-    differing = [name for name in names if name not in shared]
+    names = [name for name in first if name not in ("kind", "seed", "train_set")]
+    unlike = [name for name in names if any(config.get(name) != first[name] for config in configs.values())]
+    shared = [name for name in names if name not in unlike and first[name] != LATER_FIELDS.get(name, ...)]
     posthoc = {label: {"posthoc": setting.of(label)[0].posthoc} for label in setting.labels}
     return {
         "recipe": _listed(first, shared),
-        **{label: _listed(config | posthoc[label], [*differing, "posthoc"]) for label, config in configs.items()},
+        **{label: _listed(config | posthoc[label], [*unlike, "posthoc"]) for label, config in configs.items()},
         "train set": ", ".join(f"{name} (sha256 {digest[:16]}…)" for name, digest in records[0]["data"].items()),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
-        "training time": _training_time(setting.runs),
         "versions": ", ".join(f"{name} {version}" for name, version in records[0]["versions"].items()),
     }
-
-
-def _training_time(runs: Sequence[RunRecord]) -> str:
-    """Tell how long training took, each run once: labels may share runs, and an ensemble has its members."""
-    names = {run.folder.name for run in runs}
-    seconds = {}
-    for run in runs:
-        members = run.provenance.get("members", ())
-        if not (members and names.issuperset(members)):
-            seconds[run.key] = run.provenance["seconds"]
-    return f"{sum(seconds.values()):.0f} s over {counted(len(seconds), 'run')}"
 
 
 def _listed(values: Mapping[str, Any], names: Iterable[str]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from regmixup.evaluation.curves import COVERAGE, FPR
-from regmixup.methods import REFERENCE
 from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell, paper_score
 from regmixup.report.figures import (
     QUANTILES,
@@ -19,16 +18,13 @@ from regmixup.report.figures import (
     pooled_reliability,
 )  # fmt: skip
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import ONE_TEMPERATURE
+from regmixup.report.tables import ONE_TEMPERATURE, ood_sets
 from regmixup.types import MEAN, Quantity
 
-MOST_SHOWN = 6
-"""Methods that figures show before the reader chooses."""
-MOST_OF_A_GRID = 16
-"""The same for the points of a grid, which are meant to be seen together."""
+MOST_SHOWN = 8
+"""Methods that figures show before the reader chooses: as many as there are colours."""
 LEAST_P = 0.001
 """Smaller p are shown as "p < 0.001"."""
-_FIRST = (REFERENCE, "mixup", "regmixup", "deep-ensemble", "sngp", "augmix")
 ON_SHIFT = {"accuracy": ("accuracy", "none"), **CALIBRATION}
 """Metrics of the table of corruptions by title: metric and posthoc."""
 
@@ -39,7 +35,18 @@ marks (1 best single model, 2 best of all, 3 both) and, if there is one, the pap
 
 def script_data(results: Results) -> dict[str, Any]:
     """Return the data of the whole page: constants, and the figures and switchable tables of every setting."""
-    return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
+    settings = []
+    for setting in results.settings:
+        runs = [setting.of(label) for label in setting.labels]
+        settings.append(
+            {
+                **Cells(setting.labels, setting.aggregation).data(),
+                "curves": [pooled_history([run.history for run in group]) for group in runs],
+                "mixing": _mixing(setting),
+                **pooled_figures([[run.figures for run in group if run.figures] for group in runs]),
+            }
+        )
+    return {**script_constants(), "settings": settings}
 
 
 def script_constants() -> dict[str, Any]:
@@ -49,34 +56,8 @@ def script_constants() -> dict[str, Any]:
         "coverage": list(COVERAGE),
         "quantiles": list(QUANTILES),
         "leastP": LEAST_P,
+        "shown": MOST_SHOWN,
     }
-
-
-def setting_data(setting: Setting) -> dict[str, Any]:
-    """Return the data of a setting's figures and of the tables that the reader can switch."""
-    return {
-        "name": setting.name,
-        "title": setting.title,
-        "seeds": setting.seeds,
-        **Cells(setting.labels, setting.aggregation).data(),
-        "training": _training(setting),
-        "mixing": _mixing(setting),
-        **pooled_figures([[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]),
-    }
-
-
-def shown_first(labels: Sequence[str]) -> list[str]:
-    """Return all methods if they are few; else the best known, and the first of the others.
-
-    >>> shown_first(["dnn", "cutmix", "a", "b", "c", "d", "regmixup"])
-    ['dnn', 'cutmix', 'a', 'b', 'c', 'regmixup']
-    """
-    most = MOST_OF_A_GRID if any("(" in label for label in labels) else MOST_SHOWN
-    if len(labels) <= most:
-        return list(labels)
-    known = [label for label in _FIRST if label in labels]
-    chosen = {*known, *[label for label in labels if label not in known][: most - len(known)]}
-    return [label for label in labels if label in chosen]
 
 
 def compact(cell: Cell | None) -> Compact | None:
@@ -91,7 +72,7 @@ def compact(cell: Cell | None) -> Compact | None:
         round(100 * cell.mean, 2),
         round(100 * cell.std, 2) if cell.n > 1 else None,
         cell.n,
-        float(f"{cell.against.p:.2g}") if cell.against is not None else None,
+        float(f"{cell.p:.2g}") if cell.p is not None else None,
         0 if cell.better is None else 1 if cell.better else -1,
         cell.best + 2 * cell.best_overall,
     ]
@@ -107,12 +88,9 @@ class Cells:
 
     def data(self) -> dict[str, Any]:
         """Return the names of the methods, and what is drawn of their rows."""
-        shown = shown_first(self.labels)
-        order = [*shown, *(name for name in self.labels if name not in shown)]
         return {
             "methods": list(self.labels),
-            "shown": shown,
-            "looks": [order.index(name) for name in self.labels],
+            "ood": ood_sets(self.aggregation),
             "shift": self.shift(),
             "fisher": self.fisher(),
             "detection": self.detection(),
@@ -124,17 +102,15 @@ class Cells:
         cells = self.aggregation.column(quantities, labels=self.labels)
         return [compact(cell) for cell in cells.values()]
 
-    def corruptions(self) -> dict[str, dict[str, list[int]]]:
-        """Return severities by family and corruption, in the order of the rows."""
-        families: dict[str, dict[str, set[int]]] = {}
+    def families(self) -> dict[str, tuple[list[str], list[int]]]:
+        """Return the corruptions, in the order of the rows, and the severities of every shifted family."""
+        families: dict[str, tuple[dict[str, None], set[int]]] = {}
         for quantity in self.aggregation.quantities:
             if quantity.severity is not None and quantity.corruption != MEAN:
-                severities = families.setdefault(quantity.dataset, {}).setdefault(quantity.corruption, set())
+                corruptions, severities = families.setdefault(quantity.dataset, ({}, set()))
+                corruptions[quantity.corruption] = None
                 severities.add(quantity.severity)
-        return {
-            family: {name: sorted(severities) for name, severities in corruptions.items()}
-            for family, corruptions in families.items()
-        }
+        return {family: (list(corruptions), sorted(levels)) for family, (corruptions, levels) in families.items()}
 
     def shift(self) -> list[dict[str, Any]]:
         """Return cells[method][corruption][severity] for every family and metric.
@@ -143,26 +119,25 @@ class Cells:
         of its own, as in the paper.
         """
         families = []
-        for family, corruptions in self.corruptions().items():
+        for family, (corruptions, severities) in self.families().items():
             metrics = []
             for title, (metric, posthoc) in ON_SHIFT.items():
                 whole = Quantity(family, metric, posthoc, "", MEAN)
                 if whole in self.aggregation.quantities:
                     note = ONE_TEMPERATURE if posthoc == SCALED and self.aggregation.design.one_temperature else ""
-                    metrics.append({"title": title, "note": note, "cells": self._shift_cells(whole, corruptions)})
+                    cells = self._shift_cells(whole, corruptions, severities)
+                    metrics.append({"title": title, "note": note, "cells": cells})
             if metrics:
-                severities = sorted(set().union(*corruptions.values()))
-                shown = {"corruptions": list(corruptions), "severities": severities, "metrics": metrics}
-                families.append({"family": family, **shown})
+                places = {"corruptions": corruptions, "severities": severities}
+                families.append({"family": family, **places, "metrics": metrics})
         return families
 
-    def _shift_cells(self, whole: Quantity, corruptions: Mapping[str, list[int]]) -> list[Any]:
+    def _shift_cells(self, whole: Quantity, corruptions: list[str], severities: list[int]) -> list[Any]:
         """Return cells[method][corruption][severity]. whole: the mean over all corruptions and severities."""
-        severities = sorted(set().union(*corruptions.values()))
         columns = []
-        for names in [*([name] for name in corruptions), list(corruptions)]:
-            single = [whole._replace(corruption=name, severity=level) for name in names for level in corruptions[name]]
-            at_levels = [[quantity for quantity in single if quantity.severity == level] for level in severities]
+        for names in [*([name] for name in corruptions), corruptions]:
+            at_levels = [[whole._replace(corruption=name, severity=level) for name in names] for level in severities]
+            single = [quantity for quantities in at_levels for quantity in quantities]
             columns.append([self.column(quantities) for quantities in [single, *at_levels]])
         columns[-1][0] = self.column([whole])
         return [[[cells[index] for cells in column] for column in columns] for index in range(len(self.labels))]
@@ -170,19 +145,13 @@ class Cells:
     def fisher(self) -> list[dict[str, Any]]:
         """Return values[method][corruption][severity], mean and standard deviation, for every family that has it."""
         families = []
-        for family, corruptions in self.corruptions().items():
+        for family, (corruptions, severities) in self.families().items():
             whole = Quantity(family, "fisher_criterion")
-            values = [
-                [
-                    [self._spread(whole._replace(corruption=name, severity=level), label) for level in severities]
-                    for name, severities in corruptions.items()
-                ]
-                for label in self.labels
-            ]
+            places = [[whole._replace(corruption=name, severity=level) for level in severities] for name in corruptions]
+            values = [[[self._spread(place, label) for place in line] for line in places] for label in self.labels]
             if any(cell for lines in values for line in lines for cell in line):
-                severities = max(corruptions.values(), key=len)
-                shown = {"corruptions": list(corruptions), "severities": severities, "values": values}
-                families.append({"family": family, **shown})
+                grid = {"corruptions": corruptions, "severities": severities}
+                families.append({"family": family, **grid, "values": values})
         return families
 
     def _spread(self, quantity: Quantity, label: str) -> list[float | None]:
@@ -195,9 +164,8 @@ class Cells:
 
     def detection(self) -> dict[str, Any]:
         """Return cells[metric][score][set][method]; the score "" is each method's own, the paper's."""
-        measured = [quantity for quantity in self.aggregation.quantities if quantity.metric in DETECTION]
-        sets = list(dict.fromkeys(quantity.dataset for quantity in measured))
-        scores = list(dict.fromkeys(quantity.score for quantity in measured))
+        sets = ood_sets(self.aggregation)
+        scores = list(dict.fromkeys(q.score for q in self.aggregation.quantities if q.metric in DETECTION))
         cells = {
             metric: {
                 score: [self.column([Quantity(name, metric, score=score)]) for name in sets] for score in ("", *scores)
@@ -205,7 +173,6 @@ class Cells:
             for metric in DETECTION
         }
         return {
-            "sets": sets,
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
             "paper": [paper_score(label) for label in self.labels],
@@ -217,15 +184,6 @@ class Cells:
         measured = [q for q in self.aggregation.quantities if q.metric == "ece" and not q.corruption]
         first = {posthoc: [q for q in measured if q.posthoc == posthoc][:1] for posthoc in ("none", SCALED)}
         return {posthoc: self.column(quantities) for posthoc, quantities in first.items() if quantities}
-
-
-def _training(setting: Setting) -> dict[str, Any]:
-    """Return the curves of every method, and the mean seconds of a run."""
-    seconds = [[float(run.provenance["seconds"]) for run in setting.of(label)] for label in setting.labels]
-    return {
-        "curves": [pooled_history([run.history for run in setting.of(label)]) for label in setting.labels],
-        "seconds": [round(sum(runs) / len(runs), 1) for runs in seconds],
-    }
 
 
 def _mixing(setting: Setting) -> list[dict[str, Any]]:

@@ -1,16 +1,15 @@
 """Significance: which methods of a column are best, and which differ from the reference method by more than chance.
 
-The t-tests are written out instead of taken from scipy.stats: its `ttest_rel` and `ttest_ind` take 60 and 110 times as
-long (2 and 3.5 ms a call; a full-size report makes 6,000), and give nan and a warning where both sides are equal and
-constant. A test compares the two to 1e-9.
+The t-tests are written out instead of taken from scipy.stats: its `ttest_ind` takes 110 times as long (3.5 ms a call; a
+full-size report makes 6,000), and gives nan and a warning where both sides are equal and constant. A test compares the
+two to 1e-9.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from regmixup.methods import REFERENCE
 
@@ -21,38 +20,17 @@ Values = dict[int | None, float]
 """One value per seed."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """p: two-sided, of no difference in the mean, by Welch's t-test."""
-
-    p: float
-
-
-@dataclass(frozen=True)
-class Design:
-    """The comparisons that the values of a setting allow.
-
-    one_temperature: methods with one T for several seeds. untested: methods that are never compared with the
-    reference, with the reason.
-    """
-
-    one_temperature: frozenset[str] = frozenset()
-    untested: Mapping[str, str] = field(default_factory=dict)
-
-
-def compare_column(values: Mapping[str, Values], *, untested: Collection[str] = ()) -> dict[str, Comparison]:
-    """Compare every method of a column with the reference method; p has Holm's correction over these comparisons.
+def compare_column(values: Mapping[str, Values], *, untested: Collection[str] = ()) -> dict[str, float]:
+    """Return p of no difference between a method and the reference method, with Holm's correction over the column.
 
     values: the values of every method. A method that cannot be compared is left out, and does not count.
     """
-    differences = {}
+    reference = [*values.get(REFERENCE, {}).values()]
+    chances = {}
     for method, by_seed in values.items():
-        if method != REFERENCE and method not in untested:
-            apart = difference(by_seed, values.get(REFERENCE, {}))
-            if apart is not None:
-                differences[method] = apart
-    corrected = holm({method: apart.p for method, apart in differences.items()})
-    return {method: Comparison(p) for method, p in corrected.items()}
+        if method != REFERENCE and method not in untested and min(len(by_seed), len(reference)) > 1:
+            chances[method] = difference([*by_seed.values()], reference).p
+    return holm(chances)
 
 
 def holm(chances: Mapping[str, float]) -> dict[str, float]:
@@ -97,20 +75,17 @@ class Difference:
         return self.mean - half, self.mean + half
 
 
-def difference(values: Mapping[int | None, float], reference: Mapping[int | None, float]) -> Difference | None:
-    """Return the difference of two methods' means, values by seed, with Welch's standard error.
+def difference(values: Sequence[float], reference: Sequence[float]) -> Difference:
+    """Return the difference of two methods' means over at least two seeds each, with Welch's standard error.
 
     Two methods are independent trainings, also where their seeds have the same numbers (docs/conventions.md), and may
-    spread differently. With variances v over n seeds, the squared error is v1 / n1 + v2 / n2. None with fewer than two
-    values on a side, which say nothing about spread.
+    spread differently. With variances v over n seeds, the squared error is v1 / n1 + v2 / n2.
 
-    >>> found = difference({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.91})
-    >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
+    >>> apart = difference([0.91, 0.93, 0.92], [0.90, 0.91, 0.91])
+    >>> [round(bound, 4) for bound in (apart.mean, *apart.interval())]
     [0.0133, -0.0072, 0.0338]
     """
-    if min(len(values), len(reference)) < 2:
-        return None
-    (mean, variance), (other_mean, other_variance) = moments([*values.values()]), moments([*reference.values()])
+    (mean, variance), (other_mean, other_variance) = moments(values), moments(reference)
     squares = variance / len(values), other_variance / len(reference)
     total = sum(squares)
     parts = squares[0] ** 2 / (len(values) - 1) + squares[1] ** 2 / (len(reference) - 1)
@@ -125,15 +100,15 @@ def resampled_difference(values: Sequence[float], reference: Sequence[float], *,
     the correlation to be n_test / (n_train + n_test): the squared error is var(d) (1 / n + n_test / n_train), with
     n - 1 degrees of freedom. test_share: n_test / n_train, 1 / (k - 1) for k folds.
 
-    >>> found = resampled_difference([0.91, 0.93, 0.92], [0.90, 0.91, 0.91], test_share=1 / 2)
-    >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
+    >>> apart = resampled_difference([0.91, 0.93, 0.92], [0.90, 0.91, 0.91], test_share=1 / 2)
+    >>> [round(bound, 4) for bound in (apart.mean, *apart.interval())]
     [0.0133, -0.0093, 0.036]
     """
     mean, variance = moments([ours - theirs for ours, theirs in zip(values, reference, strict=True)])
     return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1)
 
 
-def mean_interval(values: Sequence[float], level: float = 1 - LEVEL) -> tuple[float, float] | None:
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return Student's interval of a mean over seeds; None for a single value, which says nothing about spread.
 
     >>> [round(bound, 3) for bound in mean_interval([0.90, 0.92, 0.94])]
@@ -142,7 +117,7 @@ def mean_interval(values: Sequence[float], level: float = 1 - LEVEL) -> tuple[fl
     if len(values) < 2:
         return None
     mean, variance = moments(values)
-    return Difference(mean, variance / len(values), len(values) - 1).interval(level)
+    return Difference(mean, variance / len(values), len(values) - 1).interval()
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
@@ -151,37 +126,16 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.fsum((value - mean) ** 2 for value in values) / (n - 1) if n > 1 else math.nan
 
 
-class Marks(NamedTuple):
-    """bold: best single model. underline: best of all, ensembles included; not used where there is no ensemble."""
+def best_of(values: Mapping[str, float], *, higher_is_better: bool | None) -> set[str]:
+    """Return the methods with the best value, as the paper defines it ("Table entries", Section 4).
 
-    bold: bool = False
-    underline: bool = False
+    values: as printed, so that values that read alike are tied. Nothing is best without a competitor, or in a quantity
+    without a better direction (None).
 
-
-def find_best(
-    values: Sequence[float | None], ensembles: Sequence[bool], *, higher_is_better: bool | None
-) -> list[Marks]:
-    """Mark the best values of a column, as the paper defines them ("Table entries", Section 4).
-
-    values: as printed, so that values that read alike are tied, and all marked; None does not compete.
-    ensembles: which of them are ensembles. higher_is_better: None for a quantity without a better direction.
-    A value without a competitor is not best.
-
-    >>> find_best([97.46, 96.14, 97.46], [False] * 3, higher_is_better=True)[2]
-    Marks(bold=True, underline=False)
-    >>> [m.underline for m in find_best([1.5, 0.9, 0.8], [False, False, True], higher_is_better=False)]
-    [False, False, True]
+    >>> sorted(best_of({"dnn": 96.14, "mixup": 97.46, "regmixup": 97.46}, higher_is_better=True))
+    ['mixup', 'regmixup']
     """
-    if higher_is_better is None:
-        return [Marks()] * len(values)
-    top = max if higher_is_better else min
-    competing = [number for number in values if number is not None]
-    pairs = zip(values, ensembles, strict=True)
-    singles = [number for number, is_ensemble in pairs if number is not None and not is_ensemble]
-    best_single = top(singles) if len(singles) > 1 else None
-    best_overall = top(competing) if len(competing) > max(1, len(singles)) else None
-    marks = []
-    for number, is_ensemble in zip(values, ensembles, strict=True):
-        bold = number is not None and not is_ensemble and number == best_single
-        marks.append(Marks(bold, number is not None and number == best_overall))
-    return marks
+    if higher_is_better is None or len(values) < 2:
+        return set()
+    top = max(values.values()) if higher_is_better else min(values.values())
+    return {method for method, value in values.items() if value == top}

@@ -1,8 +1,8 @@
 """The tables of a report: the main table first. Every format of it is written from here.
 
-`main_tables` makes a table per setting, one line per method, from the setting's aggregation of rows; `shift_tables` the
-second one. templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers`
-writes them as text and for the terminal.
+`study_tables` makes one or two tables per setting, one line per method, from the setting's aggregation of rows.
+templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers` writes them
+as text and for the terminal.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
-from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, is_ensemble, known_method
+from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, is_ensemble, known_method
 from regmixup.report.results import Results, Setting
-from regmixup.report.significance import LEVEL, Design
+from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
 ONE_TEMPERATURE = (
@@ -23,17 +23,15 @@ ONE_TEMPERATURE = (
 )
 
 
-def main_tables(results: Results) -> list[Table]:
-    """Return the first table of every setting: every method by accuracy, shift, detection and calibration."""
-    return [_setting_table(results, setting, main_columns(setting.aggregation)) for setting in results.settings]
-
-
-def shift_tables(results: Results) -> list[Table]:
-    """Return the second table of every setting, calibration under shift; without columns where nothing is shifted."""
-    return [
-        _setting_table(results, setting, shift_columns(setting.aggregation), "calibration under shift")
-        for setting in results.settings
-    ]
+def study_tables(results: Results) -> list[list[Table]]:
+    """Return the tables of every setting: the main one and, where sets are shifted, that of calibration there."""
+    tables = []
+    for setting in results.settings:
+        rows = setting.aggregation
+        main = _setting_table(results, setting, main_columns(rows))
+        shifted = _setting_table(results, setting, shift_columns(rows), "calibration under shift")
+        tables.append([main, shifted] if shifted.columns else [main])
+    return tables
 
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
@@ -57,17 +55,20 @@ class Column:
     @property
     def heading(self) -> str:
         """Return the title with an arrow in the better direction."""
-        return self.title + {True: " ↑", False: " ↓", None: ""}[higher_is_better(self.quantity.metric)]
+        return self.title + arrow(self.quantity.metric)
+
+
+def arrow(metric: str) -> str:
+    """Return the better direction of a metric for the end of a heading; "" where it has none."""
+    return {True: " ↑", False: " ↓", None: ""}[higher_is_better(metric)]
 
 
 def main_columns(rows: Aggregation) -> list[Column]:
     """Return the columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
-    measured = rows.quantities
     test = tested_set(rows)
-    ood = dict.fromkeys(q.dataset for q in measured if q.metric == "auroc")  # "(rebuilt)" included
     columns = [Column("accuracy", Quantity(test, "accuracy"))]
     columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(rows)]
-    columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood]
+    columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood_sets(rows)]
     columns += [Column(title, Quantity(test, *metric)) for title, metric in CALIBRATION.items()]
     return [*columns, Column("T", Quantity(test, "temperature", SCALED), percent=False)]
 
@@ -91,6 +92,11 @@ def shifted_sets(rows: Aggregation) -> list[str]:
     return list(dict.fromkeys(quantity.dataset for quantity in rows.quantities if quantity.corruption == MEAN))
 
 
+def ood_sets(rows: Aggregation) -> list[str]:
+    """Return the out-of-distribution sets, with "(rebuilt)" in their names where they are."""
+    return list(dict.fromkeys(quantity.dataset for quantity in rows.quantities if quantity.metric == "auroc"))
+
+
 @dataclass(frozen=True)
 class Table:
     """One line of cells per method; a cell is None where nothing was measured."""
@@ -100,21 +106,21 @@ class Table:
     caption: str = ""
     label: str = ""
 
-    num_labels = 1
-
     @property
     def heads(self) -> list[str]:
         return ["method", *(column.heading for column in self.columns)]
 
-    def blocks(self) -> list[list[tuple[Any, ...]]]:
-        """Return the lines, each the method and its cells: single models and, under a rule, ensembles."""
-        lines: list[tuple[Any, ...]] = [(method, *cells) for method, cells in self.lines.items()]
-        parts = ([line for line in lines if is_ensemble(line[0]) == ensembles] for ensembles in (False, True))
+    def blocks(self) -> list[dict[str, list[Cell | None]]]:
+        """Return the lines of single models and, under a rule, those of ensembles."""
+        parts = (
+            {method: cells for method, cells in self.lines.items() if is_ensemble(method) == ensembles}
+            for ensembles in (False, True)
+        )
         return [part for part in parts if part]
 
     def notes(self) -> dict[str, str]:
-        """Return every note once, in order of appearance, with the letter that marks it."""
-        cells = (cell for block in self.blocks() for _, *cells in block for cell in cells)
+        """Return every note once, in the order of the blocks, with the letter that marks it."""
+        cells = (cell for block in self.blocks() for line in block.values() for cell in line)
         notes = dict.fromkeys(note for cell in cells if cell is not None for note in cell.notes)
         return {note: letter(index) for index, note in enumerate(notes)}
 
@@ -128,7 +134,7 @@ class Table:
             yield f"Bold: best single model{ensembles}; equal numbers are tied."
         if any(cell.paper is not None for cell in cells):
             yield "Second line: the paper's number, and ours minus it."
-        if any(cell.against is not None for cell in cells):
+        if any(cell.p is not None for cell in cells):
             yield (
                 f"*: differs from {REFERENCE}, p < {LEVEL} by Welch's t-test, after Holm's correction over the "
                 "comparisons of one column. Every table compares the numbers that it shows."
@@ -187,36 +193,28 @@ def letter(index: int) -> str:
     return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
-SELECTION_CAPTION = "Selected on validation sets, mean over seeds; scores in percent"
-_SELECTION_HEADS = ("recipe", "method", "selected", "by", "score", "T (by ECE)", "on", "seeds")
-_NOTHING = "–"
+@dataclass(frozen=True)
+class WordTable:
+    """A table of words."""
+
+    caption: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
 
 
-class SelectionTable:
-    """The values a study selected on validation sets, a line per choice.
+def selection_table(choices: Sequence[Mapping[str, Any]]) -> WordTable:
+    """Return the values a study selected on validation sets, a line per choice. choices: of its selected.json.
 
-    choices: the contents of its selected.json. Columns that are empty are left out: a study without grids has only
-    chosen T.
+    Columns that are empty are left out: a study without grids has only chosen T.
     """
-
-    caption = SELECTION_CAPTION
-    label = "tab:selected"
-    num_labels = 2
-
-    def __init__(self, choices: Sequence[Mapping[str, Any]]) -> None:
-        columns = zip(_SELECTION_HEADS, *map(_selection_line, choices), strict=True)
-        filled = [column for column in columns if any(text != _NOTHING for text in column[1:])]
-        self.heads = [head for head, *_ in filled]
-        self.lines: list[tuple[str, ...]] = list(zip(*(texts for _, *texts in filled), strict=True))
-
-    def blocks(self) -> list[list[tuple[str, ...]]]:
-        return [self.lines]
-
-    def notes(self) -> dict[str, str]:
-        return {}
-
-    def remarks(self) -> list[str]:
-        return []
+    heads = ("recipe", "method", "selected", "by", "score", "T (by ECE)", "on", "seeds")
+    lines = [_selection_line(choice) for choice in choices]
+    filled = [place for place in range(len(heads)) if any(line[place] for line in lines)]
+    return WordTable(
+        "Selected on validation sets, mean over seeds; scores in percent",
+        [heads[place] for place in filled],
+        [[line[place] or "–" for place in filled] for line in lines],
+    )
 
 
 def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:
@@ -232,5 +230,4 @@ def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:
     temperature = f"{choice['temperature']:.3f}" if choice["temperature"] is not None else ""
     calibration = choice["calibration"].replace("-", " ")
     on = choice["on"] + (f", {calibration}" if calibration != "holdout" else "")
-    cells = (choice["recipe"], choice["method"], values, by, score, temperature, on, str(len(choice["seeds"])))
-    return tuple(text or _NOTHING for text in cells)
+    return choice["recipe"], choice["method"], values, by, score, temperature, on, str(len(choice["seeds"]))

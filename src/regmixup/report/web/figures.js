@@ -126,7 +126,7 @@ figure("risk", ["score"], () => {
   return series.length ? [{ title: "Risk against coverage", x: { label: "coverage", ...share }, y: axisOf([0, ...known(series)], { label: "risk (% wrong)", min: 0 }), series }] : [];
 });
 
-figure("tradeoff", ["score"], () => setting().detection.sets.flatMap((name, position) => Object.entries(setting().calibration).map(([version, errors]) => {
+figure("tradeoff", ["score"], () => setting().ood.flatMap((name, position) => Object.entries(setting().calibration).map(([version, errors]) => {
   const pairOf = (index) => [errors[index], setting().detection.cells.auroc[state.score]?.[position][index]];
   const series = byMethod(
     (index) => (pairOf(index).every(Boolean) ? [pairOf(index).map((cell) => cell[0])] : null),
@@ -153,7 +153,7 @@ figure("profiles", [], () => {
 
 figure("training", ["curve"], () => {
   const series = byMethod((index) => {
-    const found = setting().training.curves[index][state.curve];
+    const found = setting().curves[index][state.curve];
     return found?.[0].map((epoch, place) => [epoch, found[1][place]]);
   });
   if (!series.length) return [];

@@ -4,13 +4,13 @@ const state = { setting: 0, score: "", metric: 0, family: 0, quantity: 0, severi
 const drawings = [];
 
 const setting = () => data.settings[state.setting];
-const hidden = data.settings.map((one) => new Set(one.methods.filter((name) => !one.shown.includes(name))));
+const hidden = data.settings.map((one) => new Set(one.methods.slice(data.shown)));
 
 /** Positions of the methods that figures show. */
 const shownMethods = () => setting().methods.flatMap((name, index) => (hidden[state.setting].has(name) ? [] : [index]));
 
 /** A method's colour and dashes; those shown first differ in colour. */
-const lookOf = (method) => style(setting().looks[method]);
+const lookOf = (method) => style(method);
 
 /** The score of a method: the one chosen, or the paper's own choice for the method, or the page's. */
 const scoreOf = (method) => state.score || setting().detection.paper?.[method] || setting().detection.first;
@@ -40,7 +40,7 @@ const short = (value) => (value === null || value === undefined ? "–" : String
 const breakable = (name) => safe(name).replaceAll("+", "+<wbr>").replaceAll("(", "<wbr>(");
 const style = (index) => `s${index % 8} d${Math.floor(index / 8) % 4}`;
 /** Colours are for methods. Sets and versions of one method differ in dashes; a legend shows these without a colour. */
-const colourOf = (method) => `s${setting().looks[method] % 8}`;
+const colourOf = (method) => `s${method % 8}`;
 const dashes = (index) => `d${index % 4}`;
 
 /** An element from markup. */
@@ -100,7 +100,7 @@ offer("exhibit", [], () => exhibits().map((one, index) => [index, one.title]));
 offer("family", [], () => setting().shift.map((one, index) => [index, one.family]));
 offer("quantity", ["family"], () => (setting().shift[state.family]?.metrics ?? []).map((one, index) => [index, one.title]));
 offer("severity", ["family"], () => [0, ...(setting().shift[state.family]?.severities ?? [])].map((severity) => [severity, severity || "mean"]));
-offer("curve", [], () => [...new Set(setting().training.curves.flatMap(Object.keys))].map((name) => [name, worded(name)]));
+offer("curve", [], () => [...new Set(setting().curves.flatMap(Object.keys))].map((name) => [name, worded(name)]));
 
 const facts = document.getElementById("facts");
 facts?.addEventListener("change", () => document.body.classList.toggle("compact", !facts.checked));

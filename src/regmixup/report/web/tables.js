@@ -87,7 +87,7 @@ for (const head of document.querySelectorAll("tbody th[data-value]")) {
 }
 
 switchedTable("detection-table", ["score", "metric"], () => {
-  const { sets, metrics, cells } = setting().detection;
+  const { metrics, cells } = setting().detection, sets = setting().ood;
   if (!sets.length) return null;
   const { name, title } = metrics[state.metric];
   const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][state.score]?.[set][index]));
