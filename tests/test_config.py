@@ -104,16 +104,16 @@ class TestRefusals:
                 "unknown field of Leaf in here.leaf 'wieght': did you mean 'weight'",
             ),
             ({"name": "x", "leaf": {"kind": "BigLaef"}}, "unknown kind in here.leaf 'BigLaef': did you mean 'BigLeaf'"),
-            ({"flag": True}, r"here must have name \(str\); found flag$"),
+            ({"flag": True}, "here: .*missing 1 required keyword-only argument: 'name'"),
             ({"name": "x", "flag": 1}, "here.flag must be bool, got 1"),
-            ({"name": "x", "rate": True}, "here.rate must be float or none, got True"),
-            ({"name": "x", "numbers": "12"}, "here.numbers must be a list of float, got '12'"),
+            ({"name": "x", "rate": True}, r"here.rate must be float \| None, got True"),
+            ({"name": "x", "numbers": "12"}, r"here.numbers must be tuple\[float, ...\], got '12'"),
             ({"name": "x", "numbers": [1, "2"]}, "here.numbers must be float, got '2'"),
-            ({"name": "x", "leaf": None}, "here.leaf must be a table of Leaf fields, got None"),
-            ({"name": "x", "other": 3}, "here.other must be a table of Leaf fields or none, got 3"),
+            ({"name": "x", "leaf": None}, "here.leaf must be .*Leaf, got None"),
+            ({"name": "x", "other": 3}, r"here.other must be .*Leaf \| None, got 3"),
             ({"name": "x", "leaf": {"kind": "BigLeaf", "size": 2.0}}, "here.leaf.size must be int, got 2.0"),
-            ({"name": "x", "notes": [1]}, r"here.notes must be a table, got \[1\]"),
-            ([1, 2], r"here must be a table of Tree fields, got \[1, 2\]"),
+            ({"name": "x", "notes": [1]}, r"here.notes must be dict.*, got \[1\]"),
+            ([1, 2], r"here must be a table of Tree, got \[1, 2\]"),
         ],
     )
     def test_decode_names_the_place(self, values, message):
@@ -249,7 +249,7 @@ class TestChecks:
         with pytest.raises(ValueError, match="padding must be an integer >= 0, got -1"):
             check_count("padding", -1, least=0)
         check_count("epochs", 3, most=3)
-        with pytest.raises(ValueError, match="epochs must be an integer <= 3, got 4"):
+        with pytest.raises(ValueError, match="epochs must be an integer >= 1 and <= 3, got 4"):
             check_count("epochs", 4, most=3)
 
     def test_choices_name_the_field_the_nearest_and_the_options(self):

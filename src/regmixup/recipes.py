@@ -138,9 +138,6 @@ class Recipe:
             check_count("shards", self.shards)
         if self.freeze != "always":
             check_count("freeze", self.freeze, least=0)
-        for name in ("nesterov", "flip", "orient"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
         self._check_rates()
         if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
