@@ -116,11 +116,6 @@ def test_two_classes_give_the_sigmoid_form_of_torchvision(gamma):
     torch.testing.assert_close(Focal(gamma)(logits, F.one_hot(y, 2).float()), expected)
 
 
-def test_focal_with_gamma_zero_is_cross_entropy():
-    logits, targets = case()
-    torch.testing.assert_close(Focal(0)(logits, targets), CrossEntropy()(logits, targets))
-
-
 @pytest.mark.parametrize(("gamma", "dtype"), [(0.3, torch.float32), (2, torch.float64)])
 def test_focal_and_its_gradient_are_finite_for_certain_predictions(gamma, dtype):
     logits = torch.tensor([[900.0, 0, 0], [0, 900, 0], [20, 0, 0]], dtype=dtype, requires_grad=True)

@@ -161,20 +161,7 @@ def test_levels_are_uniform_between_a_tenth_and_the_severity(severity):
     assert stats.kstest(level.numpy(), stats.uniform(0.1, severity - 0.1).cdf).pvalue > 0.01
 
 
-@pytest.mark.parametrize("alpha", [0.5, 4])
-def test_shares_follow_the_dirichlet_and_the_beta_distribution(alpha):
-    draw = AugMix(alpha=alpha).draw(1000, 32, seeded())
-    torch.testing.assert_close(draw.weight.sum(dim=-1), torch.ones(2, 1000, dtype=torch.float64))
-    assert stats.kstest(draw.weight[..., 0].flatten().numpy(), stats.beta(alpha, 2 * alpha).cdf).pvalue > 0.01
-    assert stats.kstest(draw.blend.flatten().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
-
-
 # ------------------------------------------------------------------------------------------------------- errors
-
-
-def test_a_draw_made_for_other_fields_is_refused():
-    with pytest.raises(ValueError, match=r"draw\.operation must have shape \(2, 7, 2, 3\)"):
-        AugMix(width=2)(conv_net(), *batch(7), draw=AugMix().draw(7, 8, seeded()))
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 1.001)])

@@ -44,18 +44,6 @@ def test_class_weights_and_smoothing_are_part_of_the_targets(objective):
     torch.testing.assert_close(F.cross_entropy(model(images), targets), weighted(model, x, y, seeded(3)).loss)
 
 
-@pytest.mark.parametrize(("eta", "samples", "scale"), [(1, 1, "mean"), (0.5, 3, "mean"), (2, 2, "sum")])
-def test_rows_sum_to_the_weights_of_their_terms(eta, samples, scale):
-    """c = (1 + m) / (1 + eta) for clean images and eta c / m for mixed ones; 1 + eta times that for "sum"."""
-    objective = rm.RegMixup(20, eta=eta, samples=samples, scale=scale)
-    x, y = batch(dtype=torch.float64)
-    images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y)
-    clean = (1 + samples) / (1 + eta) * (1 + eta if scale == "sum" else 1)
-    expected = torch.tensor([clean] * 7 + [eta * clean / samples] * 7 * samples, dtype=torch.float64)
-    torch.testing.assert_close(targets.sum(dim=1), expected)
-    assert torch.equal(images[:7], x)
-
-
 def test_a_draw_can_be_given_and_the_global_seed_suffices():
     transform, (x, y) = rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES), batch()
     draw = rm.RegMixup().draw(7, x.shape[1:], seeded(4))

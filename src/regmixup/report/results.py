@@ -264,9 +264,9 @@ def _bare_record(folder: Path, stem: str, label: str) -> RunRecord:
 
 def _likely_recipe(config: dict[str, Any], method: str) -> str:
     """Return the recipe with a configuration's train set and, unless the method has its own, network; "" if none."""
-    for name, named in RECIPES.items():
+    for name, recipe in RECIPES.items():
         fields = METHODS[method].at(name).train if method in METHODS else {}
-        wanted = (named.recipe.train_set, fields.get("network", named.recipe.network))
+        wanted = (recipe.train_set, fields.get("network", recipe.network))
         if wanted == (config["train_set"], config["network"]):
             return name
     return ""
