@@ -41,22 +41,6 @@ class TestLinear:
         assert recipe(schedule="linear", warmup_epochs=10).lr_at(9.999) == pytest.approx(0.4, rel=1e-3)
 
 
-class TestWarmUp:
-    def test_the_rate_grows_linearly_from_zero(self):
-        schedule = recipe(schedule="step", milestones=(8,), warmup_epochs=2).lr_at
-        assert [schedule(t) for t in (0, 0.5, 1, 2, 3)] == pytest.approx([0, 0.1, 0.2, 0.4, 0.4])
-
-
-class TestCoolDown:
-    def test_epochs_after_the_schedule_keep_the_rate_it_ends_with(self):
-        long = recipe(min_lr=0.1, cooldown_epochs=3)
-        assert long.total_epochs == 13
-        assert [long.lr_at(t) for t in (10, 11.5, 13)] == [0.1] * 3
-        assert [long.lr_at(t) for t in (0, 5)] == pytest.approx([0.4, 0.25])
-        steps = recipe(schedule="step", milestones=(3,), cooldown_epochs=3)
-        assert steps.lr_at(12) == steps.lr_at(9) == pytest.approx(0.04)
-
-
 @pytest.mark.filterwarnings("ignore:Cosine annealing")
 @pytest.mark.parametrize("changes", [{}, {"epochs": 7}, {"lr": 0.3, "min_lr": 0.02, "warmup_epochs": 10}], ids=str)
 def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(changes):

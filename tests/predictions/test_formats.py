@@ -211,14 +211,6 @@ class TestProbabilities:
         nll = {row.metric: row.value for row in evaluate(predictions, bootstrap=None)}["nll"]
         assert nll == pytest.approx(12 * np.log(10))
 
-    @pytest.mark.parametrize("role", ["test", "validation", "shift", "ood"])
-    def test_in_the_place_of_logits_they_are_refused(self, role):
-        wrong = Predictions(PROBS.round(decimals=2), LABELS, dataset="wrong")
-        fine = Predictions(LOGITS, LABELS)
-        sets = {"test": fine, role: wrong if role in ("test", "validation") else [wrong]}
-        with pytest.raises(ValueError, match=r"the logits of wrong look like probabilities.*call them probs"):
-            evaluate(sets.pop("test"), **sets, bootstrap=None)
-
 
 class TestBounds:
     """What NumPy files claim is compared with what they hold before memory is taken for it."""
