@@ -144,19 +144,6 @@ def test_any_combination_is_one_line():
     assert config.name.startswith("regcutmix-stable_rank-gp-cifar10-train-wrn28-10-x3-s0-")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"head": "liner"}, "unknown head 'liner': did you mean 'linear'"),
-        ({"members": 0}, "members must be an integer >= 1, got 0"),
-        ({"objective": DUQ()}, r"head must be 'rbf' for DUQ\(.*\), got 'linear'"),
-    ],
-)
-def test_wrong_parts_are_explained(changes, message):
-    with pytest.raises(ValueError, match=message):
-        configure("digits", "dnn", **changes)
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_combinations_have_values_of_the_papers_grid_for_them_nearest_to_those_of_their_parts(recipe):
     """Appendix on other vicinal distributions: alpha in {0.1, 0.3, 1, 10}, eta in {0.1, 1, 3}."""

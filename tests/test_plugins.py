@@ -85,18 +85,6 @@ class TestLoading:
         assert "doubled" not in METHODS
         assert rm.methods.get("doubled").description == "twice"
 
-    def test_an_entry_point_is_found_when_a_name_is_not_built_in(self, plugin, forget, monkeypatch):
-        info = plugin.parent / "mine-1.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-        (info / "entry_points.txt").write_text("[regmixup.plugins]\nany = mine\n")
-        monkeypatch.syspath_prepend(plugin.parent)
-        plugins._done.clear()
-        rm.methods.get("regmixup")
-        assert "mine" not in sys.modules
-        assert rm.data.load("noise/test").name == "noise/test"
-        assert "mine" in sys.modules
-
     @pytest.mark.parametrize(
         ("text", "message"),
         [
@@ -108,7 +96,7 @@ class TestLoading:
     )
     def test_one_that_does_not_import(self, plugin, forget, text, message, capsys):
         plugin.unlink() if text is None else plugin.write_text(text)
-        where = r"of --plugin, REGMIXUP_PLUGINS or an entry point"
+        where = r"of --plugin or REGMIXUP_PLUGINS"
         with pytest.raises(ValueError, match=rf"^plugin 'mine' {where} does not import: {message}.*\. Name a module"):
             plugins.load(["mine"])
         assert main(["train", "--plugin", "mine"]) == 2

@@ -53,10 +53,9 @@ def check_number(
 def check_count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> None:
     """Raise unless `value` is an integer of at least `least` and, where it is given, at most `most`."""
     whole = _is_number(value) and isinstance(value, numbers.Integral)
-    if not whole or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    if most is not None and value > most:
-        raise ValueError(f"{name} must be an integer <= {most}, got {value!r}")
+    if not whole or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and <= {most}"
+        raise ValueError(f"{name} must be an integer >= {least}{limit}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:
@@ -138,7 +137,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     Unknown keys, missing ones and values of another type than the field declares are errors that name `where`.
     """
     if not isinstance(values, dict):
-        raise ValueError(f"{where} must be {_contract(base)}, got {values!r}")
+        raise ValueError(f"{where} must be a table of {base.__name__}, got {values!r}")
     values = dict(values)
     family = sorted(_family(base), key=lambda cls: cls.__module__.startswith("regmixup."))  # the last of a name counts
     classes = {cls.__name__: cls for cls in family if not inspect.isabstract(cls)}
@@ -147,12 +146,10 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     _remove_retired(values, getattr(cls, "retired", {}), where)
     for key in values:
         check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in fields])
-    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
-    if absent := [f"{name} ({_contract(hints[name])})" for name in required if name not in values]:
-        raise ValueError(f"{where} must have {', '.join(absent)}; found {', '.join(values) or 'nothing'}")
+    decoded = {key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()}
     try:
-        return cls(**{key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()})
-    except TypeError as error:
+        return cls(**decoded)
+    except TypeError as error:  # which names the fields that are missing
         raise ValueError(f"{where}: {error}") from error
 
 
@@ -178,30 +175,12 @@ def _decode(value: Any, hint: Any, where: str) -> Any:
                 return value
         elif kind not in (str, bool, dict, NoneType) or isinstance(value, kind):
             return value
-    raise ValueError(f"{where} must be {_contract(hint)}, got {value!r}")
+    raise ValueError(f"{where} must be {inspect.formatannotation(hint)}, got {value!r}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
     """Return the alternatives of a union, or the type itself."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
-def _contract(hint: Any) -> str:
-    """Return a declared type in words.
-
-    >>> _contract(tuple[int, ...]), _contract(float | None)
-    ('a list of int', 'float or none')
-    """
-    kind, options = get_origin(hint) or hint, _options(hint)
-    if len(options) > 1:
-        return " or ".join(map(_contract, options))
-    if dataclasses.is_dataclass(kind):
-        return f"a table of {kind.__name__} fields"  # type: ignore[union-attr]
-    if kind is tuple:
-        return f"a list of {_contract(get_args(hint)[0])}"
-    if kind is Literal:
-        return f"one of {', '.join(map(str, get_args(hint)))}"
-    return {NoneType: "none", dict: "a table"}.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def _family(base: type[T]) -> list[type[T]]:

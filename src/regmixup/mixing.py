@@ -230,9 +230,7 @@ def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, T
     check_images(x)
     lam, partner = take_pairs(draw, len(x), objective)
     assert draw.lam is not None
-    box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
-    if can_look(box) and not torch.equal(box_lam(box, size), draw.lam):
-        raise ValueError(f"draw must have been made for images of {size}: its lam is not its box's share of them")
+    box = take(draw, "box", (*draw.lam.shape, 4), objective)
     return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
 
 

@@ -1,6 +1,6 @@
 """Plugins: modules of others that register datasets, networks, objectives, methods and scores by name.
 
-    regmixup train --plugin my_plugin --network mine        or        REGMIXUP_PLUGINS=my_plugin, or an entry point
+    regmixup train --plugin my_plugin --network mine        or        REGMIXUP_PLUGINS=my_plugin
 
 A plugin is a module whose import calls `rm.networks.register(...)` and the like. `load` imports them. Every registry
 calls it when it is asked for a name that it does not know, so that worker processes, which inherit the environment
@@ -15,10 +15,9 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +25,6 @@ from regmixup.names import printable
 
 VARIABLE = "REGMIXUP_PLUGINS"
 """Names of modules or paths of .py files, separated by commas."""
-GROUP = "regmixup.plugins"
-"""The group of entry points by which an installed package names its plugin modules."""
 Kind = Literal["dataset", "network", "objective", "method", "score"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
@@ -52,7 +49,7 @@ _done: set[str] = set()
 
 
 def load(modules: Iterable[str] = ()) -> None:
-    """Import the given plugins, those that REGMIXUP_PLUGINS names and those of installed packages, each once.
+    """Import the given plugins and those that REGMIXUP_PLUGINS names, each once.
 
     modules: names, or paths of .py files. They are added to REGMIXUP_PLUGINS, so that child processes have them. One
     that does not import is a ValueError that says what to do.
@@ -61,35 +58,17 @@ def load(modules: Iterable[str] = ()) -> None:
     of_flags = [str(Path(name).expanduser().absolute()) if name.endswith(".py") else name for name in modules]
     names = list(dict.fromkeys([*of_variable, *of_flags]))
     for name in names:
-        _import_once(name, partial(_import, name))
+        if name not in _done:
+            _done.add(name)  # before, as a plugin may ask for a name while it is imported
+            _import(name)
     if of_flags:
         os.environ[VARIABLE] = ",".join(names)
-    if GROUP not in _done:  # looking for them takes time
-        _done.add(GROUP)
-        for point in metadata.entry_points(group=GROUP):
-            _import_once(point.value, point.load)
 
 
 def seek(name: object, known: Container[Any]) -> None:
     """Load the plugins if a registry does not know a name: one of them may register it."""
     if name not in known:
         load()
-
-
-def _import_once(name: str, importing: Callable[[], object]) -> None:
-    if name in _done:
-        return
-    _done.add(name)  # before, as a plugin may ask for a name while it is imported
-    try:
-        importing()
-    except (Exception, SystemExit) as error:  # whatever the code of others raises
-        _done.discard(name)
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise ValueError(
-            f"plugin {name!r} of --plugin, {VARIABLE} or an entry point does not import: {type(error).__name__}: "
-            f"{error} ({frame.filename}, line {frame.lineno}). Name a module that is installed, in the working "
-            "directory or in PYTHONPATH, or the path of a .py file"
-        ) from error
 
 
 def _import(name: str) -> None:
@@ -102,9 +81,19 @@ def _import(name: str) -> None:
     inherited = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     if folder not in inherited:
         os.environ["PYTHONPATH"] = os.pathsep.join([*inherited, folder])
-    module = import_module(path.stem if is_file else name)
+    try:
+        module = import_module(path.stem if is_file else name)
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
+        _done.discard(name)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise ValueError(
+            f"plugin {name!r} of --plugin or {VARIABLE} does not import: {type(error).__name__}: {error} "
+            f"({frame.filename}, line {frame.lineno}). Name a module that is installed, in the working directory or in "
+            "PYTHONPATH, or the path of a .py file"
+        ) from error
     if is_file and not path.samefile(module.__file__ or sys.executable):
-        raise ImportError(f"the module {path.stem} is already that of {module.__file__}: rename the file")
+        _done.discard(name)
+        raise ValueError(f"plugin {name}: the module {path.stem} is already that of {module.__file__}: rename the file")
 
 
 def record(kind: Kind, name: str, known: Iterable[str], *, version: str = "") -> None:

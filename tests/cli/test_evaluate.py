@@ -35,7 +35,7 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
 
 
 def test_evaluate_says_how_a_file_was_read(capsys, tmp_path):
-    (tmp_path / "mine.csv").write_text("id;cat;dog;label\n1;0.5;-2;dog\n2;3;4.5;cat\n")
+    (tmp_path / "mine.csv").write_text("id;logit_cat;logit_dog;label\n1;0.5;-2;dog\n2;3;4.5;cat\n")
     np.savez(tmp_path / "svhn.npz", probs=np.array([[0.5, 0.5]]))
     (tmp_path / "far.csv").write_text("0,1\n0.5,0.7\n")
     words = ("--predictions", tmp_path / "mine.csv", "--ood", tmp_path / "svhn.npz", tmp_path / "far.csv")

@@ -19,7 +19,6 @@ from regmixup.deployment import export as exporting
 from regmixup.deployment.calibration import Labelled, accepting_thresholds, fit_temperature
 from regmixup.deployment.export import export
 from regmixup.deployment.module import Deployable
-from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import MeanField
 
@@ -226,21 +225,6 @@ class TestVariants:
         torch.testing.assert_close(decision.score, rm.scores.entropy(test.logits).double(), rtol=0, atol=1e-6)
         probs = (test.logits.double() / predictor.temperature).softmax(dim=1)
         torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
-
-    @pytest.mark.parametrize("shape", [(4,), (4, 1)])
-    def test_a_variance_that_the_classes_share_may_have_one_dimension(self, shape):
-        """With as many images as classes, as here, it must not be taken for one value per class."""
-
-        class Sure(torch.nn.Linear):
-            def variance(self, features):
-                return features[:, 0].reshape(shape)
-
-        head = Sure(2, 4)
-        network = Classifier(torch.nn.Flatten(), head, feature_dim=2)
-        module = Deployable([network], temperature=1.0, score="max_logit", threshold=0.0, factor=3.0)
-        x = torch.arange(8.0).reshape(4, 2, 1, 1)
-        expected = head(x.flatten(1)) / (1 + 3 * x[:, 0, 0]).sqrt()
-        torch.testing.assert_close(module.logits(x).float(), expected)
 
     def test_an_ensemble_is_the_mean_of_its_members_logits(self, run_of, test_images):
         run = run_of("ensemble")

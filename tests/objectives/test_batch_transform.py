@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 import regmixup as rm
 from regmixup.losses import CrossEntropy, Focal
-from regmixup.objectives import batch_transform
 from tests.objectives.cases import CLASSES, OBJECTIVE_CASES, batch, conv_net, gradients, seeded
 
 WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
@@ -42,18 +41,6 @@ def test_class_weights_and_smoothing_are_part_of_the_targets(objective):
     weighted = replace(objective, loss=CrossEntropy(WEIGHT, 0.1))
     images, targets = rm.BatchTransform(weighted, num_classes=CLASSES)(x, y, seeded(3))
     torch.testing.assert_close(F.cross_entropy(model(images), targets), weighted(model, x, y, seeded(3)).loss)
-
-
-@pytest.mark.parametrize(("eta", "samples", "scale"), [(1, 1, "mean"), (0.5, 3, "mean"), (2, 2, "sum")])
-def test_rows_sum_to_the_weights_of_their_terms(eta, samples, scale):
-    """c = (1 + m) / (1 + eta) for clean images and eta c / m for mixed ones; 1 + eta times that for "sum"."""
-    objective = rm.RegMixup(20, eta=eta, samples=samples, scale=scale)
-    x, y = batch(dtype=torch.float64)
-    images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y)
-    clean = (1 + samples) / (1 + eta) * (1 + eta if scale == "sum" else 1)
-    expected = torch.tensor([clean] * 7 + [eta * clean / samples] * 7 * samples, dtype=torch.float64)
-    torch.testing.assert_close(targets.sum(dim=1), expected)
-    assert torch.equal(images[:7], x)
 
 
 def test_a_draw_can_be_given_and_the_global_seed_suffices():
@@ -96,16 +83,3 @@ def test_labels_beyond_the_number_of_classes_are_refused():
         rm.BatchTransform(rm.RegMixup(), num_classes=3)(*batch())
     with pytest.raises(ValueError, match="num_classes must be an integer >= 1, got 0"):
         rm.BatchTransform(rm.RegMixup(), num_classes=0)
-
-
-def test_labels_that_another_library_has_mixed_are_told_once():
-    """As those of timm's Mixup; one-hot rows are not."""
-    from timm.data import Mixup
-
-    batch_transform._warn_of_mixed_labels.cache_clear()
-    transform, (x, y) = rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES), batch(6)
-    mixed = Mixup(mixup_alpha=1.0, label_smoothing=0.0, num_classes=CLASSES)(x.clone(), y)
-    transform(x, F.one_hot(y, CLASSES).float())
-    with pytest.warns(UserWarning, match="^y must be class indices or one-hot rows, got soft labels: .* mixed twice"):
-        transform(*mixed)
-    transform(*mixed)

@@ -58,18 +58,6 @@ def test_every_output_gives_the_loss_and_the_gradient_of_its_logits(form):
         assert all(map(torch.equal, gradients(other, out.loss), gradients(plain, expected.loss)))
 
 
-@pytest.mark.parametrize("name", ["Hugging Face", "GoogLeNet"])
-def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(name):
-    objective, (x, y), form = rm.RegMixup(), batch(), FORMS[name]
-    model = Answering(nn.Sequential(nn.Flatten(), nn.Linear(144, CLASSES)), form)
-    draw = objective.draw(len(x), x.shape[1:], seeded())
-    torch.compiler.reset()
-    step = torch.compile(lambda m, d: objective(m, x, y, draw=d), fullgraph=True, backend="eager")
-    compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
-    torch.testing.assert_close(compiled.loss, eager.loss)
-    torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
-
-
 @pytest.mark.parametrize(
     ("form", "described"),
     [

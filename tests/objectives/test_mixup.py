@@ -1,9 +1,8 @@
-"""Mixup by hand, and against torchvision and timm for the same lambda and partners."""
+"""Mixup by hand, and against torchvision for the same lambda and partners."""
 
 import numpy as np
 import pytest
 import torch
-from timm.data.mixup import mixup_target
 from torch.nn import functional as F
 from torchvision.transforms import v2
 
@@ -38,18 +37,6 @@ def test_soft_labels_are_mixed_like_the_images():
     torch.testing.assert_close(Mixup()(model, x, y, draw=draw).loss, expected)
 
 
-def test_only_the_mixed_images_are_forwarded():
-    model, (x, y) = conv_net(), batch(4)
-    calls = forwarded(model)
-    objective = Mixup(alpha=5)
-    draw = objective.draw(4, (6, 8), seeded())
-    out = objective(model, x, y, draw=draw)
-    assert out.logits is None
-    assert list(out.parts) == ["mixed"]
-    assert torch.equal(out.parts["mixed"], out.loss)
-    torch.testing.assert_close(calls, [draw.lam.float() * x + (1 - draw.lam.float()) * x[draw.partner]])
-
-
 def test_several_samples_average_the_losses_of_the_single_draws():
     objective = Mixup(alpha=1.0, samples=3)
     model, (x, y) = conv_net(batch_norm=False, dtype=torch.float64), batch(4, dtype=torch.float64)
@@ -71,12 +58,3 @@ def test_torchvision_gives_the_same_images_labels_and_loss(monkeypatch):
     their_x, their_y = transform(x, y)
     torch.testing.assert_close(calls, [their_x])
     torch.testing.assert_close(loss, F.cross_entropy(model(their_x), their_y))
-
-
-def test_timm_gives_the_same_loss():
-    """timm mixes image i with image N - 1 - i."""
-    model, (x, y) = conv_net(), batch(4)
-    draw = Draw(lam=torch.tensor(0.3, dtype=torch.float64), partner=torch.tensor([3, 2, 1, 0]))
-    loss = Mixup()(model, x, y, draw=draw).loss
-    expected = F.cross_entropy(model(0.3 * x + 0.7 * x.flip(0)), mixup_target(y, CLASSES, lam=0.3))
-    torch.testing.assert_close(loss, expected)

@@ -5,7 +5,6 @@ import torch
 from scipy import stats
 from torch.nn import functional as F
 
-from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.reg_gaussian_noise import NoiseDraw, RegGaussianNoise
 from tests.objectives.cases import batch, conv_net, forwarded, gradients, seeded
@@ -30,12 +29,6 @@ def test_the_loss_follows_equation_3_with_the_label_kept(samples, eta, scale, pa
     torch.testing.assert_close(gradients(model, out.loss), gradients(model, expected))
     torch.testing.assert_close(out.parts, {"clean": clean.detach(), "noisy": noisy.detach()})
     torch.testing.assert_close(out.logits, model(x))
-
-
-def test_without_noise_the_second_term_is_the_first():
-    (x, y), model = batch(), conv_net(batch_norm=False)
-    out = RegGaussianNoise(sigma=0)(model, x, y)
-    torch.testing.assert_close(out.parts["noisy"], ERM()(model, x, y).loss.detach())
 
 
 def test_noise_is_standard_normal_and_its_own_for_every_sample_image_channel_and_pixel():

@@ -7,8 +7,6 @@ from torch.nn import functional as F
 
 from regmixup.mixing import Draw
 from regmixup.networks import layers
-from regmixup.objectives.cutmix import CutMix
-from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regmixup import RegMixup
 from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
 from tests.references import mixing as slow
@@ -72,15 +70,6 @@ def test_the_default_equals_the_released_code():
     loss = objective(model, x, y, draw=draw).loss
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradients(model, loss), gradients(model, expected))
-
-
-def test_the_mixed_term_and_the_draw_are_those_of_mixup():
-    model, (x, y) = plain_net(), exact_batch()
-    draw, theirs = RegMixup(alpha=3).draw(5, SIZE, seeded()), Mixup(alpha=3).draw(5, SIZE, seeded())
-    assert torch.equal(draw.lam, theirs.lam)
-    assert torch.equal(draw.partner, theirs.partner)
-    mixup = Mixup()(model, x, y, draw=draw).loss
-    torch.testing.assert_close(RegMixup()(model, x, y, draw=draw).parts["mixed"], mixup.detach())
 
 
 @pytest.mark.parametrize("passes", ["joint", "separate"])
@@ -148,36 +137,7 @@ def test_separate_clean_learns_as_separate_and_keeps_the_statistics_of_clean_ima
     assert torch.equal(separate[1].running_mean, plain[1].running_mean) == (name == "frozen")
 
 
-def test_separate_clean_compiles_into_one_graph():
-    (x, y), eager, compiled = batch(), conv_net(), conv_net()
-    objective = RegMixup(passes="separate-clean")
-    draw = objective.draw(len(x), SIZE, seeded())
-    step = torch.compile(lambda: objective.compute(compiled, x, y, draw).loss, fullgraph=True, backend="eager")
-    for _ in range(2):
-        torch.testing.assert_close(step(), objective.compute(eager, x, y, draw).loss)
-    torch.testing.assert_close(compiled[1].running_mean, eager[1].running_mean)
-    assert compiled[1].track_running_stats
-
-
 # ----------------------------------------------------------------------------------------------------- draws
-
-
-@pytest.mark.parametrize(
-    ("objective", "drawn_by", "message"),
-    [
-        (RegMixup(samples=2), RegMixup(samples=3), r"draw\.lam must have shape \(2,\)"),
-        (RegMixup(lam="sample"), RegMixup(), r"draw\.lam must have shape \(4,\)"),
-    ],
-)
-def test_a_draw_made_for_other_fields_is_refused(objective, drawn_by, message):
-    model, x, y = torch.nn.Flatten(), torch.rand(4, 1, 2, 2), torch.arange(4)
-    with pytest.raises(ValueError, match=message):
-        objective(model, x, y, draw=drawn_by.draw(4, 2))
-
-
-def test_a_box_drawn_for_another_image_size_is_refused():
-    with pytest.raises(ValueError, match=r"made for images of \(2, 2\)"):
-        CutMix()(torch.nn.Flatten(), torch.rand(4, 1, 2, 2), torch.arange(4), draw=CutMix().draw(4, 32))
 
 
 def test_a_label_of_minus_100_is_not_silently_ignored_in_a_compiled_step():

@@ -8,7 +8,7 @@ from torch import nn
 
 from regmixup import networks
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
-from regmixup.predictions.forward import HasVariance, predict_batches
+from regmixup.predictions.forward import predict_batches
 from regmixup.predictions.store import join, load, save
 
 IMAGES = torch.randint(256, (20, 1, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
@@ -103,11 +103,11 @@ class TestBatches:
         ("batches", "message"),
         [
             ([], "batches of toy must hold at least one"),
-            ([IMAGES], r"pairs of tensors .*, got one tensor of shape \(20, 1, 8, 8\)"),
+            ([IMAGES], r"pairs of tensors .*, got Tensor tensor"),
             ([{"image": 1}], r"got dict .'image': 1"),
             ([(IMAGES, LABELS[:19])], r"of shapes \(20, 1, 8, 8\) and \(19,\)"),
             ([(IMAGES, LABELS.float())], "torch.float32; labels are integers"),
-            ([(IMAGES[0], torch.tensor(1))], r"must be wrapped in torch.utils.data.DataLoader"),
+            ([(IMAGES[0], torch.tensor(1))], r"such as those of torch.utils.data.DataLoader"),
         ],
     )
     def test_what_is_no_pair_is_refused(self, batches, message):
@@ -149,58 +149,30 @@ class TestMoments:
             ClassMoments.stored(replace(predictions, class_scatter=predictions.class_scatter[:-1]))
 
 
-class UncertainHead(nn.Linear):
-    """Variance of a logit: the squared length of the features, times 1, 2, 3 for the classes where they differ."""
-
-    def __init__(self, shape):
-        super().__init__(4, 3)
-        self.shape = shape
-
-    def variance(self, features):
-        shared = features.square().sum(dim=1)
-        return {"(N,)": shared, "(N, 1)": shared[:, None], "(N, K)": shared[:, None] * torch.arange(1, 4)}[self.shape]
-
-
-class Network(nn.Module):
-    """Has `features` and `head`, as several torchvision models do, and another step in between."""
-
-    def __init__(self, head):
-        super().__init__()
-        torch.manual_seed(0)
-        self.body, self.head = nn.Linear(64, 4), head
-
-    def features(self, x):
-        return self.body(x.flatten(1))
-
-    def forward(self, x):
-        return self.head(self.features(x).relu())
-
-
 class TestVariance:
     """Heads that know the variance of their logits: it is stored beside them."""
 
-    @pytest.mark.parametrize(("shape", "features"), [("(N,)", True), ("(N, 1)", False), ("(N, K)", True)])
-    def test_the_variance_is_stored_for_every_class(self, shape, features):
-        model = Network(UncertainHead(shape))
+    def model(self):
+        torch.manual_seed(0)
+        return networks.build("small", num_classes=3, in_channels=1, image_size=8, head="gp").eval()
+
+    @pytest.mark.parametrize("features", [True, False])
+    def test_the_variance_is_stored_for_every_class(self, features):
+        model = self.model()
         predictions = predict(model, batch_size=8, features=features)
         with torch.no_grad():
-            reached = model.features(IMAGES.float() / 255).relu()
-            torch.testing.assert_close(predictions.logits, model(IMAGES.float() / 255))
-        expected = reached.square().sum(dim=1)[:, None] * (torch.arange(1, 4) if shape == "(N, K)" else torch.ones(3))
+            expected = model.head.variance(model.features(IMAGES.float() / 255)).expand(20, 3)
         torch.testing.assert_close(predictions.logit_variance, expected)
         assert predictions.logit_variance.is_contiguous()
-        assert (predictions.features is not None) == (predictions.head_weight is not None) == features
+        assert (predictions.features is not None) == features
         assert not model.head._forward_pre_hooks
 
     def test_other_heads_have_none(self):
-        linear = nn.Linear(4, 3)
-        assert not isinstance(linear, HasVariance)
-        assert predict(Network(linear)).logit_variance is None
+        assert predict(small()).logit_variance is None
 
     def test_parts_of_a_dataset_are_joined_with_their_variance(self):
-        model = Network(UncertainHead("(N, 1)"))
-        whole = predict(model)
-        joined = join([predict(model, IMAGES[part], LABELS[part]) for part in (slice(3), slice(3, 20))])
+        whole = predict(self.model())
+        joined = join([predict(self.model(), IMAGES[part], LABELS[part]) for part in (slice(3), slice(3, 20))])
         for name in ("logits", "labels", "features", "logit_variance"):
             torch.testing.assert_close(getattr(joined, name), getattr(whole, name))
         assert joined.probs is None

@@ -61,7 +61,7 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     assert len({(planned.label, planned.config) for planned in plan}) == len(plan)
     for planned in plan:
         own = METHODS[planned.method].at(planned.recipe).train
-        recipe = RECIPES[planned.recipe].recipe
+        recipe = RECIPES[planned.recipe]
         if name not in OTHER_LENGTHS:
             assert planned.config.epochs == own.get("epochs", recipe.epochs)
         if name != "fast-search":

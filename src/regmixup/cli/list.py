@@ -39,7 +39,7 @@ def main(args: Sequence[str]) -> None:
     study_files = {name: load_study(name) for name in studies()}  # which builds no run
     lists = {
         "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
-        "recipes": {name: named.description for name, named in RECIPES.items()},
+        "recipes": {name: f"{r.network} on {r.train_set}, {r.epochs} epochs" for name, r in RECIPES.items()},
         "networks": {name: network.description for name, network in NETWORKS.items()}
         | {"timm/NAME": "any of timm's image models, untrained, for example timm/resnet50; see timm.list_models()"},
         "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},

@@ -14,9 +14,9 @@ from regmixup.mixing import to_float
 from regmixup.names import check_name
 from regmixup.networks import bake
 from regmixup.networks.contract import Classifier, Normalization, Normalize
+from regmixup.networks.gp_head import GaussianProcess
 from regmixup.networks.outputs import logits_of
 from regmixup.posthoc.predictive import mean_field
-from regmixup.predictions.forward import HasVariance
 
 
 class Deployable(nn.Module):
@@ -77,11 +77,10 @@ class Deployable(nn.Module):
         return {"probs": probs, "score": score, "accepted": score <= self.threshold}
 
     def _member_logits(self, member: nn.Module, images: Tensor) -> Tensor:
-        if not (isinstance(member, Classifier) and isinstance(member.head, HasVariance)):
+        if not (isinstance(member, Classifier) and isinstance(member.head, GaussianProcess)):
             return logits_of(member, images)
         features = member.features(images)
-        variance = member.head.variance(features)
-        return mean_field(member.head(features), variance if variance.ndim == 2 else variance[:, None], self.factor)
+        return mean_field(member.head(features), member.head.variance(features), self.factor)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

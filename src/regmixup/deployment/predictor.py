@@ -22,10 +22,11 @@ from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
+from regmixup.networks.gp_head import GaussianProcess
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import MeanField, ensemble
-from regmixup.predictions.forward import HasVariance, pair_of
+from regmixup.predictions.forward import pair_of
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
@@ -143,7 +144,7 @@ class Predictor(Facts):
             name = validation_of(run.config.train_set) if validation is None else validation
             check_validation(name, run.config.train_set)
             parts = [member.predict(name, root=root, device=device) for member in run.members()]
-        if isinstance(members[0].head, HasVariance):
+        if isinstance(members[0].head, GaussianProcess):
             parts = [MeanField()(part) for part in parts]
         predictions = ensemble(parts)
         fitted = calibration.fit(Labelled(predictions.logits, predictions.labels))

@@ -55,8 +55,8 @@ def measure_models(
 ) -> Measured:
     """Return the rows of a model or, with `against`, of two models on the same images, and their differences.
 
-    Both must have predicted the same images in the same order. That is checked by the data's fingerprint and by `ids`
-    where both files have them, and by labels. Sets of the two are matched by name, or in order where names differ; the
+    Both must have predicted the same images in the same order. That is checked by the data's fingerprint, where both
+    files have one, and by labels. Sets of the two are matched by name, or in order where names differ; the
     other model may come without shifted, or without OOD sets, which are then not compared.
     bootstrap: as `evaluate` takes it; without a bootstrap, differences have no intervals.
     """
@@ -93,16 +93,10 @@ def check_same_images(first: Predictions, second: Predictions) -> None:
     """
     reason = ""
     prints = [predictions.info.get("data") for predictions in (first, second)]
-    ids, other_ids = (
-        dict(entry.split(":") for entry in predictions.info.get("ids", "").split()) for predictions in (first, second)
-    )
-    unlike = [column for column in ids.keys() & other_ids.keys() if ids[column] != other_ids[column]]
     if first.logits.shape != second.logits.shape:
         reason = f"their logits are {tuple(first.logits.shape)} and {tuple(second.logits.shape)}"
     elif None not in prints and prints[0] != prints[1]:
         reason = f"their data have the fingerprints {str(prints[0])[:12]} and {str(prints[1])[:12]}"
-    elif unlike:
-        reason = f"their columns {unlike[0]!r} differ; sort both files by it"
     else:
         known = (first.labels >= 0) & (second.labels >= 0)
         unequal = (known & (first.labels != second.labels)).nonzero()

@@ -6,7 +6,6 @@ Each reader returns arrays by name, and notes in words what it decided where the
 from __future__ import annotations
 
 import csv
-import hashlib
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from regmixup.storage import load_tensors
 class Contents:
     """The content of a file.
 
-    arrays: by the field of `Predictions`; the names of the classes under "classes", of the images under "ids".
+    arrays: by the field of `Predictions`; the names of the classes under "classes".
     info: text that came with them. notes: what a reader decided, in words.
     """
 
@@ -94,12 +93,6 @@ def _whole(labels: np.ndarray) -> np.ndarray:
     return labels
 
 
-def digest_of_ids(ids: Any) -> str:
-    """Return the digest of an array of identifiers: it tells whether two files are in one order."""
-    lines = [str(identifier).strip() for identifier in np.asarray(ids).ravel()]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
 def _check_size(size: int, path: Path) -> None:
     """Refuse a small file that would fill the memory: what a model says does not shrink a hundredfold."""
     limit = max(1 << 30, 100 * path.stat().st_size)
@@ -129,12 +122,6 @@ def _read_torch(path: Path) -> dict[str, Any]:
 
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
-_IDENTIFIERS = ("id", "ids", "image_id", "filename", "path")
-_COMPANIONS = (
-    "", "index", "idx", "unnamed: 0", *_IDENTIFIERS, "fold", "split", "pred", "y_pred", "prediction", "predicted",
-    "correct", "confidence", "score", "max_prob", "entropy", "uncertainty", "loss",
-)  # fmt: skip
-"""Columns of a table without prefixes that are never classes, unless labels are called so."""
 _PREFIX = re.compile(r"(?:(logit|prob|class)s?_)?(.+)", re.IGNORECASE)
 
 
@@ -164,20 +151,19 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
         file.seek(0)
         lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
         columns = [_column(place, name.strip()) for place, name in enumerate(next(lines, []))]
-        texts = _read_texts(lines, columns)
-        label_names = [name for name in texts if name.lower() in _LABELS]
-        if len(label_names) > 1:
-            raise ValueError(f"the first line must name one column of labels, got {', '.join(label_names)}")
-        arrays: dict[str, Any] = {}
-        if label_names:
-            arrays["labels"] = texts.pop(label_names[0])
-        others = [column for column in columns if column.name not in label_names]
-        chosen = _class_columns(others, set(arrays.get("labels", ())), patterns)
+        of_labels = [column for column in columns if column.name.lower() in _LABELS]
+        if len(of_labels) > 1:
+            names = ", ".join(column.name for column in of_labels)
+            raise ValueError(f"the first line must name one column of labels, got {names}")
+        labels = _read_labels(lines, len(columns), of_labels[0].place if of_labels else None)
+        others = [column for column in columns if column not in of_labels]
+        chosen = _class_columns(others, set(labels), patterns)
         file.seek(0)
         places = [column.place for column in chosen]
         numbers = np.loadtxt(
             file, delimiter=separator, skiprows=1, usecols=places, ndmin=2, quotechar='"', comments=None
         )
+    arrays: dict[str, Any] = {"labels": np.array(labels)} if of_labels else {}
     for name, prefixes in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
         of_field = [i for i, column in enumerate(chosen) if column.prefix in prefixes]
         classes = [chosen[i].class_name for i in of_field]
@@ -187,45 +173,42 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
         if of_field:
             arrays[name] = numbers[:, of_field]
     left_out = [repr(column.name) for column in others if column not in chosen]
-    ids = " ".join(f"{name.lower()}:{digest_of_ids(column)}" for name, column in texts.items())
-    notes = [f"left out: {', '.join(left_out)}"] if left_out else []
-    return Contents(arrays, {"ids": ids} if ids else {}, notes)
+    return Contents(arrays, notes=[f"left out: {', '.join(left_out)}"] if left_out else [])
 
 
-def _read_texts(lines: Any, columns: Sequence[_Column]) -> dict[str, np.ndarray]:
-    """Return the columns of labels and identifiers by name. lines: a `csv.reader` of those below the names."""
-    textual = [column for column in columns if column.name.lower() in (*_LABELS, *_IDENTIFIERS)]
-    texts = []
+def _read_labels(lines: Any, width: int, place: int | None) -> list[str]:
+    """Return the cells at a place, if given, of the lines below the names. lines: a `csv.reader`; width: columns."""
+    empty, labels = True, []
     for cells in filter(None, lines):
-        if len(cells) != len(columns):
-            contract = f"line {lines.line_num} must have {len(columns)} columns"
+        empty = False
+        if len(cells) != width:
+            contract = f"line {lines.line_num} must have {width} columns"
             raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-        texts.append([cells[column.place].strip() for column in textual])
-    if not texts:
+        if place is not None:
+            labels.append(cells[place].strip())
+    if empty:
         raise ValueError("it is empty: there is no line of numbers")
-    return {column.name: cells for column, cells in zip(textual, np.array(texts).T, strict=True)}
+    return labels
 
 
 def _class_columns(columns: Sequence[_Column], labels: set[str], patterns: Sequence[str]) -> list[_Column]:
     """Return the columns of the classes, in the order of numbers where all classes are called by numbers.
 
-    They are those that match a pattern, or else have a prefix, or else are called 0 to K - 1, or else are all columns
-    but companions: these must be called as the labels that occur are, or these labels be the numbers 0 to K - 1.
+    They are those that match a pattern, or else have a prefix, or else are called 0 to K - 1, or else all, if they are
+    called as the labels that occur.
     """
     of_models = [column for column in columns if column.prefix in ("logit", "prob")]
     of_classes = [column for column in columns if column.prefix == "class"]  # beside logits class_id is no class
     numbered = [column for column in columns if column.name.isdecimal()]
-    bare = [column for column in columns if column.name in labels or column.name.lower() not in _COMPANIONS]
+    chosen: list[_Column] = []
     if patterns:
         chosen = [column for column in columns if any(fnmatchcase(column.name, pattern) for pattern in patterns)]
     elif of_models or of_classes:
         chosen = of_models or of_classes
     elif sorted(int(column.name) for column in numbered) == list(range(len(numbered))) != []:
         chosen = numbered
-    elif len(bare) > 1 and labels in ({column.name for column in bare}, {str(place) for place in range(len(bare))}):
-        chosen = bare
-    else:
-        chosen = []
+    elif {column.name for column in columns} == labels:
+        chosen = list(columns)
     if not chosen:
         raise ValueError(
             "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import to_float
+from regmixup.networks.gp_head import GaussianProcess
 from regmixup.networks.outputs import logits_of
 from regmixup.networks.precision import Precision, autocast, check_precision, products
 from regmixup.types import Predictions, Role, as_tensor, is_whole
-
-
-@runtime_checkable
-class HasVariance(Protocol):
-    """A head with a variance of its logits, such as a Gaussian process."""
-
-    def variance(self, features: Tensor) -> Tensor:
-        """Return the variance of the logits of features (N, D): (N, K), or (N,) or (N, 1) if shared by all classes."""
-        ...
 
 
 @torch.no_grad()
@@ -42,7 +34,7 @@ def predict_batches(
     A tensor alone is not a pair and is rejected.
     labelled: if False, labels are ignored and become -1, unknown; x alone suffices.
     features: keep what reaches the head, where the model has `features` and `head`; the head's weight and bias are
-    kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
+    kept with it where it is linear. The variance of a Gaussian process's logits is kept in any case.
     moments: keep the class moments of the features, which the Fisher criterion needs and which are much smaller;
     samples of unknown class, label -1, are left out.
     role: what the dataset is for; "" reads it from the name.
@@ -58,9 +50,8 @@ def predict_batches(
     def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if features or moments:
             reached.append(inputs[0].float() if moments else inputs[0].float().cpu())
-        if isinstance(head, HasVariance):
-            variance = head.variance(inputs[0]).float().cpu()
-            variances.append(variance if variance.ndim == 2 else variance[:, None])
+        if isinstance(head, GaussianProcess):
+            variances.append(head.variance(inputs[0]).float().cpu())
 
     # What reaches the head, whatever `forward` does before it; one pass gives all.
     # No isinstance of a protocol: from Python 3.12 on it does not see submodules, which nn.Module keeps in a dict.
@@ -112,12 +103,9 @@ def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tens
             if y.shape == x.shape[:1] != () and is_whole(y):
                 return x, y
             got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}, {y.dtype}"
-        case Tensor():
-            got = f"one tensor of shape {tuple(batch.shape)}"
         case _:
             got = f"{type(batch).__name__} {batch!r:.80}"
-    contract = "(images, labels) pairs of tensors (N, ...) and (N,)" if labelled else "images or (images, labels) pairs"
     raise ValueError(
-        f"batches of {dataset or 'a dataset'} must be {contract}, got {got}; labels are integers, and a dataset must "
-        "be wrapped in torch.utils.data.DataLoader(dataset, batch_size=64)"
+        f"batches of {dataset or 'a dataset'} must be (images, labels) pairs of tensors (N, ...) and (N,), such as "
+        f"those of torch.utils.data.DataLoader(dataset, batch_size=64), got {got}; labels are integers"
     )

@@ -19,18 +19,11 @@ from torch import Tensor
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.names import check_name
-from regmixup.predictions.formats import Contents, digest_of_ids, number_labels, read
+from regmixup.predictions.formats import Contents, number_labels, read
 from regmixup.storage import save_tensors
-from regmixup.types import (
-    LOG_OF_PROBS,
-    Predictions,
-    Role,
-    as_tensor,
-    look_like_probabilities,
-)
+from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
-LEAST_PROBABILITY = 1e-12
 _LONGEST_STEM = 50
 """Characters: with a hash, 4 bytes for each and a temporary name, a file system's 255 bytes suffice."""
 
@@ -86,9 +79,8 @@ def read_header(path: Path) -> tuple[list[str], dict[str, str]]:
 def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | str = ()) -> Predictions:
     """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
 
-    Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names, and "ids",
-    which name the images: by them two files are known to be of the same ones in the same order. Without logits,
-    `probs` will do: see `from_probs`.
+    Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names. Without
+    logits, `probs` will do: see `from_probs`.
 
     Tables have a line of names, then a line per sample: the label, under the name "label", and a column per class,
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
@@ -105,7 +97,7 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
         contents.arrays["labels"] = read(Path(labels)).arrays["logits"]  # the only array of an .npy file
     for name in contents.arrays:
-        check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
+        check_name(f"key in {path}", name, (*TENSORS, "classes"))
     try:
         return _assemble(contents, dataset=_dataset_of(path.stem))
     except ValueError as error:
@@ -124,7 +116,7 @@ def from_probs(probs: Tensor, labels: Tensor, *, dataset: str = "") -> Predictio
     """
     probs = as_tensor("probs", probs)
     exact = torch.promote_types(probs.dtype, torch.float32)
-    logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
+    logits = probs.to(exact).clamp(min=1e-12).log()
     predictions = Predictions(logits, labels, dataset=dataset, info={"logits": LOG_OF_PROBS})
     _check_probs(probs)
     return predictions
@@ -139,9 +131,7 @@ def _check_probs(probs: Tensor) -> None:
 def _assemble(contents: Contents, dataset: str) -> Predictions:
     """Return the content of a file as Predictions. dataset: the name for one that does not state it."""
     arrays, info, notes = contents.arrays, dict(contents.info), contents.notes
-    classes, ids = arrays.pop("classes", None), arrays.pop("ids", None)
-    if ids is not None:
-        info["ids"] = f"ids:{digest_of_ids(ids)}"
+    classes = arrays.pop("classes", None)
     if "labels" in arrays:
         arrays["labels"], note = number_labels(arrays["labels"], classes)
         notes += [note] if note else []
