@@ -159,7 +159,6 @@ OTHER = {
     "eval_interpolation": "bicubic",
     "select": "val-accuracy",
     "validation": "digits/val",
-    "sampling": "balanced",
     "rand_augment": 2,
     "magnitude": 5,
     "random_erasing": 0.25,

@@ -173,10 +173,10 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
     """Return cross-entropy with weights from the class counts of the train set, which is read for it."""
     _check_has_loss("--class-weights", "balanced", objective)
     loss = loss or CrossEntropy()
-    if not isinstance(loss, CrossEntropy) or loss.weight is not None or verb.training.sampling == "balanced":
+    if not isinstance(loss, CrossEntropy) or loss.weight is not None:
         raise ValueError(
-            "--class-weights must be none unless the loss is cross-entropy without weights and --sampling is uniform: "
-            "only one of them may correct for class counts, got balanced"
+            "--class-weights must be none unless the loss is cross-entropy without weights: only one of them may "
+            "correct for class counts, got balanced"
         )
     images = data.load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
