@@ -57,7 +57,7 @@ def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path)
     path = tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_1.JPEG"
     write_image(path, smooth_image(1, 64, 65))
-    with pytest.raises(ValueError, match=r"val_1.JPEG as an image: expected 64x64 pixels, found 65x64"):
+    with pytest.raises(ValueError, match=r"val/images as images of 64x64 pixels: "):
         data.load("tiny-imagenet/val", root=tmp_path)
 
 
