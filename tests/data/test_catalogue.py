@@ -92,7 +92,7 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_root() == tmp_path / "cache" / "regmixup"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
     assert data_root("~/data") == tmp_path / "home" / "data"
 

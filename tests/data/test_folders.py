@@ -20,7 +20,6 @@ from regmixup import data
 from regmixup.data import catalogue, folders
 from regmixup.data.decode import open_rgb
 from regmixup.data.folders import FolderSet, hash_file
-from regmixup.data.reading import describe_classes
 from regmixup.data.splits import stratified
 from regmixup.storage import digest
 
@@ -161,18 +160,6 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
     ):
         found = data.load(f"folder:{tmp_path}/set")
     assert (found.classes, found.labels.tolist()) == (("b", "d"), [0, 0, 1])
-
-
-def test_classes_are_described_with_their_counts(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "set", {"cat": 2, "dog\n": 1})
-    described = describe_classes("folder:set", tmp_path)
-    assert described == "folder:set: 3 images of 2 classes: cat 2, dog  1"
-    for n in range(60):
-        write_image(tmp_path / "many" / f"c{n:02}" / "a.png", smooth_image(n, 8, 8))
-    described = describe_classes(f"folder:{tmp_path / 'many'}")
-    assert "60 images of 60 classes: c00 1, c01 1, " in described
-    assert described.endswith("c49 1 and 10 more")
-    assert describe_classes("digits/train") == ""
 
 
 @pytest.mark.real_data

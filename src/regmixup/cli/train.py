@@ -21,7 +21,6 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import get
-from regmixup.data.reading import describe_classes
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks import name_of
@@ -122,8 +121,6 @@ def main(args: Sequence[str]) -> None:
         print(json.dumps({"folder": str(config.folder_in(verb.runs)), **encode(config)}, indent=2))
         start(dry_run=True)
         return
-    if classes := describe_classes(config.train_set, verb.root):
-        print(classes)
     label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
         run = start(**progress.hooks(label, config.total_epochs * config.members))

@@ -81,16 +81,16 @@ def _download(source: Source, partial: Path, on_progress: OnProgress) -> str:
     for url in source.urls:
         try:
             _receive(url, partial, source.file, on_progress)
+            checksum = file_sum(partial, source.checksum)
+            if checksum == source.checksum:
+                return ""
+            problem = f"the file is damaged: expected {source.checksum}, found {checksum}"
+            partial.unlink()  # it is wrong somewhere, so there is nothing to resume
         except (OSError, http.client.HTTPException) as error:
+            problem = str(error) or type(error).__name__
             if getattr(error, "code", None) == 416:  # there is nothing beyond what we have, which is wrong
                 partial.unlink()
-            problems.append(f"  {url}: {error or type(error).__name__}")
-            continue
-        checksum = file_sum(partial, source.checksum)
-        if checksum == source.checksum:
-            return ""
-        partial.unlink()  # it is wrong somewhere, so there is nothing to resume
-        problems.append(f"  {url}: the file is damaged: expected {source.checksum}, found {checksum}")
+        problems.append(f"  {url}: {problem}")
     return "\n".join(problems)
 
 

@@ -33,8 +33,7 @@ SHOWN = 50
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of a folder's subfolders, without hidden ones."""
-    with os.scandir(folder) as entries:
-        return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
+    return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
 
 
 def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
@@ -48,11 +47,6 @@ def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> l
 
 def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
-
-
-def loose_files(folder: Path) -> list[str]:
-    """Return the names of the image files that lie in a folder itself, in no class folder."""
-    return sorted(f for f in os.listdir(folder) if f.lower().endswith(EXTENSIONS) and not f.startswith("."))  # noqa: PTH208
 
 
 def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
@@ -98,7 +92,8 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
         warnings.warn(f"{name}: left out subfolders without images: {printable_names(empty)}", stacklevel=2)
-    if loose := loose_files(folder):
+    loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
+    if loose:
         example = f"{counted(len(loose), 'image')} outside of class folders, such as {printable(loose[0])}"
         warnings.warn(f"{name}: left out {example}", stacklevel=2)
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from regmixup.data.catalogue import find
 from regmixup.data.files import check_files, data_root, is_rebuilt, wrong_file
 from regmixup.data.records import Dataset
-from regmixup.names import counted, printable, shortened
 
 if TYPE_CHECKING:
     from regmixup.data.folders import FolderSet
@@ -106,15 +105,3 @@ def _call(loader: Callable[..., Any], name: str, root: Path) -> ImageSet | Any:
 
     images = loader(root=root) if "root" in inspect.signature(loader).parameters else loader()
     return replace(images, name=name) if isinstance(images, (ImageSet, FolderSet)) else from_dataset(images, name)
-
-
-def describe_classes(name: str, root: str | Path | None = None) -> str:
-    """Return a line with the classes of `folder:PATH` or a part of it, and how many images each has; "" for others."""
-    if not find(name).is_folder:
-        return ""
-    from regmixup.data.folders import SHOWN
-
-    images = load_files(name, data_root(root))
-    counts = zip(images.classes, images.labels.bincount().tolist(), strict=True)
-    entries = [f"{printable(label)} {count:,}" for label, count in counts]
-    return f"{name}: {counted(len(images), 'image')} of {counted(len(entries), 'class')}: {shortened(entries, SHOWN)}"
