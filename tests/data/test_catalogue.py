@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regmixup import data
-from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, sets_of
+from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, members, sets_of
 from regmixup.data.files import MissingDataError, data_root, present
 
 from .official import write_cifar, write_cifar_c, write_svhn, write_tiny_imagenet
@@ -17,8 +17,8 @@ from .official import write_cifar, write_cifar_c, write_svhn, write_tiny_imagene
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_records_are_consistent(family: str) -> None:
-    names = FAMILIES[family].names
-    for dataset in FAMILIES[family].datasets:
+    names = {dataset.name for dataset in members(family)}
+    for dataset in members(family):
         module, _, function = dataset.reader.partition(":")
         assert callable(getattr(import_module(f"regmixup.data.{module}"), function))
         assert find(dataset.name) is dataset
@@ -73,7 +73,7 @@ def test_sources_are_well_formed() -> None:
         assert all(re.match(r"https?://", url) for url in source.urls)
 
 
-@pytest.mark.parametrize("name", [family.names[0] for family in FAMILIES.values() if family.datasets])
+@pytest.mark.parametrize("name", [members(family)[0].name for family in FAMILIES if members(family)])
 def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None:
     if not find(name).files:
         assert len(data.load(name, root=tmp_path)) == find(name).images

@@ -4,7 +4,7 @@ Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/
 one folder of images per class), `folder:PATH/train-90` (a part of such a tree, see `records.folder_record`) and
 `path:NAME` (interpolations between pairs of another dataset's images).
 
-To add a dataset, add its record to `_RECORDS` and its family to `_DESCRIPTIONS` below; and a function to a module of
+To add a dataset, add its record to `_RECORDS` and its family to `FAMILIES` below; and a function to a module of
 `readers` where its format is new.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from regmixup import plugins
-from regmixup.data.records import Dataset, Family, ImageList, Role, Source, SplitPart, folder_record
+from regmixup.data.records import Dataset, ImageList, Role, Source, SplitPart, folder_record
 from regmixup.names import unknown
 from regmixup.types import role_in_name
 
@@ -229,7 +229,7 @@ _RECORDS = (
     _variant("imagenet-v2", "shifted", 10_000, folder="imagenetv2-matched-frequency-format-val", archive=_V2),
     _variant("imagenet-sketch", "shifted", 50_889, folder="sketch", archive=_SKETCH),
 )
-_DESCRIPTIONS = {
+FAMILIES = {
     "digits": "scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50",
     "digits-c": "digits/test under 5 corruptions at 5 severities",
     "digits-mirrored": "near OOD: digits/test mirrored, for the classes where that is no digit",
@@ -251,10 +251,8 @@ _DESCRIPTIONS = {
     "imagenet-sketch": "ImageNet-Sketch: drawings of the 1000 classes",
     "folder": "folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts",
 }
-FAMILIES: dict[str, Family] = {
-    family: Family(description, tuple(record for record in _RECORDS if record.family == family))
-    for family, description in _DESCRIPTIONS.items()
-}
+"""A line about each family of datasets; a family is what its names begin with."""
+_BUILT_IN = tuple(FAMILIES)
 DATASETS: dict[str, Dataset] = {record.name: record for record in _RECORDS}
 
 
@@ -311,24 +309,24 @@ def register(
     if not callable(loader):
         raise ValueError(f"loader of dataset {name} must be a function that returns the images, got {loader!r}")
     family, _, split = str(name).partition("/")
-    if family in _DESCRIPTIONS:
-        listed = ", ".join(sorted(_DESCRIPTIONS))
+    if family in _BUILT_IN:
+        listed = ", ".join(sorted(_BUILT_IN))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
     plugins.record("dataset", name, (), version=version)
     role = role or role_in_name(name) or None
     dataset = Dataset(name=name, reader=loader, role=role, benchmark=benchmark or family, side=side)
-    about = f"registered by {plugins.REGISTERED['dataset', name].module}"
-    before = FAMILIES.get(family, Family(about, ()))
-    members = {member.name: member for member in before.datasets}
-    members[name] = dataset
+    FAMILIES.setdefault(family, f"registered by {plugins.REGISTERED['dataset', name].module}")
+    DATASETS[name] = dataset
     for part in _train_parts(dataset) if split == "train" else ():
-        members.setdefault(part.name, part)
-    FAMILIES[family] = Family(before.description, tuple(members.values()))
-    DATASETS.update(members)
+        DATASETS.setdefault(part.name, part)
+
+
+def members(family: str) -> list[Dataset]:
+    """Return the datasets of a family; [] for all other names."""
+    return [dataset for dataset in DATASETS.values() if dataset.family == family]
 
 
 def sets_of(family: str) -> list[Dataset]:
     """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark; [] for all other names."""
-    datasets = FAMILIES[family].datasets if family in FAMILIES else ()
     left_out = () if family == "digits-c" else EXTRA
-    return [dataset for dataset in datasets if dataset.corruption not in left_out]
+    return [dataset for dataset in members(family) if dataset.corruption not in left_out]

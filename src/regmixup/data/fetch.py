@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, find, get
+from regmixup.data.catalogue import FAMILIES, find, get, members
 from regmixup.data.files import data_root, file_sum, is_rebuilt, missing_files
 from regmixup.data.records import Dataset, Source
 from regmixup.names import unknown
@@ -55,7 +55,7 @@ def fetch(name: str, root: str | Path | None = None, on_progress: OnProgress = l
 def _datasets_of(name: str) -> list[Dataset]:
     """Return the datasets that the name of a family or a dataset means; raise if they cannot be fetched."""
     if name in FAMILIES:
-        datasets = [dataset for dataset in map(find, FAMILIES[name].names) if not (dataset.part or dataset.listed)]
+        datasets = [dataset for dataset in members(name) if not (dataset.part or dataset.listed)]
     elif get(name) is None and "/" not in name:
         raise unknown("dataset", name, FAMILIES)
     else:

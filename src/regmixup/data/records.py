@@ -111,18 +111,6 @@ class Dataset:
         return folder_record(self.part.of).whole if self.is_folder else self.part.of
 
 
-@dataclass(frozen=True)
-class Family:
-    """Datasets that share the name before the first slash."""
-
-    description: str
-    datasets: tuple[Dataset, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(dataset.name for dataset in self.datasets)
-
-
 def folder_record(name: str) -> Dataset:
     """Return the record of `folder:PATH`, or of a part of one by the end of its name.
 

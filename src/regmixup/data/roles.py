@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, find
+from regmixup.data.catalogue import find, members
 from regmixup.data.records import TRAIN, VALIDATION, Dataset, Role, SplitPart
 
 
@@ -80,8 +80,7 @@ def validation_of(train_set: str) -> str:
         return rest_of(train_set)
     if trained.is_folder and (beside := _validation_beside(trained)):
         return beside
-    family = FAMILIES[trained.family].datasets
-    for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
+    for dataset in sorted(members(trained.family), key=lambda d: d.part is None):  # parts of the train set first
         if dataset.role == "validation" and not dataset.listed and role_of(dataset.name, train_set) == "validation":
             return dataset.name
     raise ValueError(
@@ -132,7 +131,7 @@ def rest_of(part: str) -> str:
         side, _, share = end.partition("-")
         other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
         return f"{whole}/{other_side}-{100 - int(share) if share.isdigit() else share}"
-    for sibling in FAMILIES[dataset.family].datasets:
+    for sibling in members(dataset.family):
         if dataset.part and sibling.part and sibling.part != dataset.part:
             return sibling.name
     raise ValueError(
