@@ -16,7 +16,6 @@ from regmixup.data.catalogue import DATASETS, find
 from regmixup.data.readers.cifar import CLASSES
 from regmixup.data.reading import content_of
 from tests.data.official import (
-    channel_statistics,
     planes,
     python3_batch,
     random_images,
@@ -25,13 +24,6 @@ from tests.data.official import (
     write_cifar10_2,
     write_cifar_c,
 )
-
-EXPECTED = {
-    "cifar10/train": (50_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar10/test": (10_000, (0.4942, 0.4851, 0.4504), (0.2467, 0.2429, 0.2616)),
-    "cifar100/train": (50_000, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-    "cifar100/test": (10_000, (0.5088, 0.4874, 0.4419), (0.2683, 0.2574, 0.2771)),
-}
 
 
 @pytest.mark.parametrize(
@@ -88,17 +80,11 @@ def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypat
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", ["cifar10/train", "cifar10/test", "cifar100/train", "cifar100/test"])
 def test_real_cifar(name: str, real_root: Path) -> None:
-    count, mean, std = EXPECTED[name]
     dataset = data.load(name, root=real_root)
-    assert dataset.images.shape == (count, 3, 32, 32)
     assert content_of(dataset) == find(name).content
-    means, stds = channel_statistics(dataset.images)
-    np.testing.assert_allclose(means, mean, atol=6e-5)
-    np.testing.assert_allclose(stds, std, atol=6e-5)
-    counts = dataset.labels.bincount()
-    assert counts.min() == counts.max() == count // len(dataset.classes)
+    assert dataset.images.shape == (find(name).images, 3, 32, 32)
 
 
 @pytest.mark.parametrize(("name", "write"), [("cifar10.1/test", write_cifar10_1), ("cifar10.2/test", write_cifar10_2)])
