@@ -102,6 +102,15 @@ def test_every_recipe_names_a_dataset_and_a_network_that_exist(name):
     assert networks.check_network(RECIPES[name].network)
 
 
+@pytest.mark.parametrize("name", ["cifar10-wrn28-10", "cifar10-resnet50", "cifar100-wrn28-10", "cifar100-resnet50"])
+def test_the_cifar_recipes_are_those_of_the_paper(name):
+    found = recipes.get(name)
+    assert f"{found.train_set.partition('/')[0]}-{found.network}" == name
+    assert (found.epochs, found.batch_size, found.weight_decay, found.momentum) == (350, 128, 5e-4, 0.9)
+    rates = [found.lr_at(epoch) for epoch in (0, 149.9, 150, 249.9, 250, 349)]
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
 @pytest.mark.parametrize(("family", "epochs"), [("cifar10", 100), ("cifar100", 200)])
 def test_the_resnet_18_recipes_are_those_of_openood_and_sure(family, epochs):
     found = recipes.get(f"{family}-resnet18")

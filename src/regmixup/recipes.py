@@ -28,7 +28,7 @@ def without_path(init: str) -> str:
 class Recipe:
     """The training of a network: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
 
-    retired: ClassVar = {"transform": "", "layer_decay": 1.0}
+    retired: ClassVar = {"transform": "", "layer_decay": 1.0, "sampling": "uniform"}
     """Fields that left with the value that stored configurations must have; see `config.decode`."""
     train_set: str
     """Dataset to train on, for example digits/train."""
@@ -47,9 +47,6 @@ class Recipe:
     """Dataset that `select` decides by, never a test set; empty: the one that belongs to the train set."""
     batch_size: int = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
-    sampling: Literal["uniform", "balanced"] = introduced("uniform")
-    """uniform: an epoch has every image once. balanced: as many images, every class equally often; those of a rare
-    class come several times, augmented anew, and some of a frequent one not at all."""
     shards: int | None = None
     """Parts that a batch is split into, each with its own partners and batch-norm statistics; the gradient is that of
     the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""

@@ -184,13 +184,3 @@ def write_image_folder(folder: Path, classes: dict[str, int], *, suffix: str = "
             number += 1
             pixels = smooth_image(number, 40 + 7 * (number % 3), 40 + 11 * (number % 4))
             write_image(folder / name / f"{name}_{i}{suffix}", pixels)
-
-
-def channel_statistics(images: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Exact mean and standard deviation of each channel of uint8 (N, C, H, W), on pixels in [0, 1]."""
-    levels = np.arange(256) / 255
-    shares = [np.bincount(channel.numpy().ravel(), minlength=256) / channel.numel() for channel in images.unbind(1)]
-    means = [share @ levels for share in shares]
-    return np.array(means), np.array(
-        [np.sqrt(share @ (levels - m) ** 2) for share, m in zip(shares, means, strict=True)]
-    )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from regmixup import data
-from regmixup.data.catalogue import DATASETS, FAMILIES, find
+from regmixup.data.catalogue import DATASETS, members
 from regmixup.data.fetch import FetchError, _datasets_of, fetch
 from regmixup.data.records import Source
 
@@ -114,9 +114,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields:
         fields.pop("checksum", f"md5:{hashlib.md5(content).hexdigest()}"),
         fields.pop("unpack", "tar"),
     )
-    for name in FAMILIES["cifar10"].names:
-        files = fields.get("files", find(name).files)
-        monkeypatch.setitem(DATASETS, name, replace(find(name), sources=(source,), files=files))
+    for dataset in members("cifar10"):
+        files = fields.get("files", dataset.files)
+        monkeypatch.setitem(DATASETS, dataset.name, replace(dataset, sources=(source,), files=files))
     return source
 
 

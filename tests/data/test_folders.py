@@ -20,7 +20,6 @@ from regmixup import data
 from regmixup.data import catalogue, folders
 from regmixup.data.decode import open_rgb
 from regmixup.data.folders import FolderSet, hash_file
-from regmixup.data.reading import describe_classes
 from regmixup.data.splits import stratified
 from regmixup.storage import digest
 
@@ -106,7 +105,7 @@ def test_damaged_images_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image"):
         decode(found)
     damaged.write_bytes(b"<svg/>")
-    with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image: expected a file of JPEG, PNG"):
+    with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image: cannot identify"):
         decode(found)
 
 
@@ -156,23 +155,11 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
     (tmp_path / "set" / "c" / "notes.txt").write_text("no image")
     write_image(tmp_path / "set" / "loose.png", smooth_image(1))
     with (
-        pytest.warns(UserWarning, match=r"no classes and were left out: a, c, e\\x1b\[2J$"),
+        pytest.warns(UserWarning, match=r"left out subfolders without images: a, c, e\\x1b\[2J$"),
         pytest.warns(UserWarning, match=r"left out 1 image outside of class folders, such as loose\.png$"),
     ):
         found = data.load(f"folder:{tmp_path}/set")
     assert (found.classes, found.labels.tolist()) == (("b", "d"), [0, 0, 1])
-
-
-def test_classes_are_described_with_their_counts(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "set", {"cat": 2, "dog\n": 1})
-    described = describe_classes("folder:set", tmp_path)
-    assert described == "folder:set: 3 images of 2 classes: cat 2, dog  1"
-    for n in range(60):
-        write_image(tmp_path / "many" / f"c{n:02}" / "a.png", smooth_image(n, 8, 8))
-    described = describe_classes(f"folder:{tmp_path / 'many'}")
-    assert "60 images of 60 classes: c00 1, c01 1, " in described
-    assert described.endswith("c49 1 and 10 more")
-    assert describe_classes("digits/train") == ""
 
 
 @pytest.mark.real_data
@@ -303,15 +290,12 @@ def test_parts_divide_every_class_and_keep_equal_content_together(
     samples: list[tuple[int, int]], fractions: tuple[float, ...]
 ) -> None:
     labels, digests = torch.tensor([s[0] for s in samples]), tuple(f"{s[1]:02}" for s in samples)
-    try:
-        parts = stratified(labels, fractions, digests=digests)
-    except ValueError as error:
-        own = {d for d, label in zip(digests, labels.tolist(), strict=True) if label == int(str(error))}
-        elsewhere = {d for d, label in zip(digests, labels.tolist(), strict=True) if label != int(str(error))}
-        assert len(own) < len(fractions) or own & elsewhere
-        return
+    parts = stratified(labels, fractions, digests=digests)
     assert sorted(torch.cat(parts).tolist()) == list(range(len(samples)))
     contents = [{digests[i] for i in part.tolist()} for part in parts]
     assert sum(map(len, contents)) == len(set(digests))
-    for part in parts:
-        assert set(labels[part].tolist()) == set(labels.tolist())
+    for label in set(labels.tolist()):
+        inside, outside = ({d for d, (other, _) in zip(digests, samples, strict=True) if (other == label) is same}
+                           for same in (True, False))  # fmt: skip
+        if len(inside) >= len(fractions) and not inside & outside:
+            assert all((labels[part] == label).any() for part in parts)

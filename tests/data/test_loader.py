@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from torchvision.transforms import v2
 
 from regmixup.data.images import ImageSet
-from regmixup.data.loader import (
-    ResidentLoader,
-    balanced_order,
-    crop_and_flip,
-    draw_boxes,
-    draw_crops,
-    epoch_batches,
-    erase,
-)
+from regmixup.data.loader import ResidentLoader, crop_and_flip, draw_boxes, draw_crops, erase
 
 COUNT = 23
 
@@ -125,63 +117,15 @@ def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padd
     assert not draw_crops(5000, padding=padding, flip=False, generator=generator)[1].any()
 
 
-class TestBalanced:
-    LABELS = torch.tensor([0] * 15 + [2] * 5 + [3] * 3)  # class 1 has no image
-
-    def order(self, seed=0, labels=LABELS):
-        return balanced_order(labels, torch.Generator().manual_seed(seed))
-
-    def test_every_class_comes_equally_often_in_as_many_images(self):
-        favoured = set()
-        for seed in range(20):
-            counts = self.LABELS[self.order(seed)].bincount().tolist()
-            assert sum(counts) == COUNT
-            assert counts[1] == 0
-            assert sorted(counts[:1] + counts[2:]) == [7, 8, 8]
-            favoured.add(counts.index(7))
-        assert favoured == {0, 2, 3}
-
-    def test_the_images_of_a_class_come_equally_often(self):
-        times = self.order().bincount(minlength=COUNT)
-        assert set(times[:15].tolist()) == {0, 1}
-        assert set(times[15:20].tolist()) <= {1, 2}
-        assert set(times[20:].tolist()) <= {2, 3}
-        many = torch.stack([self.order(seed).bincount(minlength=COUNT) for seed in range(2000)]).double().mean(0)
-        # In the mean over epochs each class has 23/3 images, each of its images the same share of them.
-        expected = torch.cat([torch.full((n,), COUNT / 3 / n, dtype=torch.float64) for n in (15, 5, 3)])
-        torch.testing.assert_close(many, expected, atol=0.06, rtol=0)
-
-    def test_the_order_is_mixed_and_depends_on_seed_and_epoch(self):
-        first = [torch.cat(epoch_batches(COUNT, 5, seed, epoch, balance=self.LABELS)) for seed, epoch in
-                 ((0, 0), (0, 0), (0, 1), (1, 0))]  # fmt: skip
-        assert torch.equal(first[0], first[1])
-        assert not torch.equal(first[0], first[2])
-        assert not torch.equal(first[0], first[3])
-        changes = (self.LABELS[first[0]].diff() != 0).sum()
-        assert changes > 8  # sorted by class there would be 2
-
-    def test_ranks_share_the_batches_of_one_process_augmented_alike(self):
-        world = 3
-        dataset = replace(textured(), labels=self.LABELS, classes=tuple("abcd"))
-        settings = {"balanced": True, "padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
-        one = list(loader(dataset, **settings).epoch(1))
-        parts = [list(loader(dataset, **settings).shard(rank, world).epoch(1)) for rank in range(world)]
-        for number, batch in enumerate(one):
-            for rank in range(world):
-                assert torch.equal(parts[rank][number].x, batch.x[rank::world])
-                assert torch.equal(parts[rank][number].y, batch.y[rank::world])
-
-    def test_an_image_that_comes_again_is_augmented_anew(self):
-        dataset = replace(textured(), labels=torch.tensor([0] * 22 + [1]), classes=("many", "one"))
-        x, y = whole(loader(dataset, balanced=True, padding=2, flip=True).epoch(0))
-        assert (y == 1).sum() in (11, 12)
-        assert len({tuple(image.flatten().tolist()) for image in x[y == 1]}) > 5
-
-    def test_an_epoch_can_start_at_any_batch(self):
-        dataset = replace(textured(), labels=self.LABELS, classes=tuple("abcd"))
-        made = loader(dataset, balanced=True, padding=2, erasing=0.5)
-        for full, rest in zip(list(made.epoch(2))[3:], made.epoch(2, start=3), strict=True):
-            assert torch.equal(full.x, rest.x)
+def test_ranks_share_the_batches_of_one_process_augmented_alike_from_any_batch():
+    world = 3
+    settings = {"padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
+    together = list(loader(textured(), **settings).epoch(1))
+    parts = [list(loader(textured(), **settings).shard(rank, world).epoch(1, start=2)) for rank in range(world)]
+    for number, batch in enumerate(together[2:]):
+        for rank in range(world):
+            assert torch.equal(parts[rank][number].x, batch.x[rank::world])
+            assert torch.equal(parts[rank][number].y, batch.y[rank::world])
 
 
 class TestErasing:

@@ -143,16 +143,12 @@ class TestUse:
         predictor.save(tmp_path / "saved")
         publish(run, tmp_path / "hub", predictor=predictor)
         assert "rotated by their EXIF orientation" in (tmp_path / "hub" / "README.md").read_text()
-        camera, plain = (sorted((folders / kind).glob("*/*.png")) for kind in ("camera", "upright"))
-        expected = torch.stack([predictor.predict_file(file).probs for file in plain])
-        for name in ("", "saved", "hub"):
-            found = rm.Predictor.load(tmp_path / name, device="cpu") if name else predictor
-            assert found.transform == run.transform() == EvalTransform(size=14, resize=16, orient=True)
-            assert all(
-                torch.equal(found.read(one), found.read(other)) for one, other in zip(camera, plain, strict=True)
-            )
-            torch.testing.assert_close(torch.stack([found.predict_file(file).probs for file in camera]), expected)
-        assert torch.equal(predictor.read(Image.open(camera[5])), predictor.read(camera[5].read_bytes()))
+        saved, published = (rm.Predictor.load(tmp_path / name, device="cpu") for name in ("saved", "hub"))
+        camera, plain = (folders / kind / "a" / "6.png" for kind in ("camera", "upright"))
+        for loaded in (predictor, saved, published):
+            assert loaded.transform == run.transform() == EvalTransform(size=14, resize=16, orient=True)
+            assert torch.equal(loaded.read(camera), loaded.read(plain))
+            assert torch.equal(loaded.read(Image.open(camera)), loaded.read(camera.read_bytes()))
 
     def test_a_run_recorded_without_the_field_sees_pixels_as_they_are_stored(self, folders, tmp_path):
         run = trained(tmp_path, folders / "bare")

@@ -168,15 +168,3 @@ def test_images_in_memory_are_cropped_from_their_padded_selves(channels):
     # A rank that a small last batch leaves empty gets an empty batch of the same shape.
     *_, last = loader((images, torch.arange(11)), transform=ours, batch_size=10, rank=1, world=2).epoch(0)
     assert last.x.shape == (0, channels, 6, 7)
-
-
-def test_an_image_that_comes_again_in_a_balanced_epoch_is_augmented_anew(files):
-    paths, labels = files[0], torch.tensor([0] * 10 + [1])
-    made = loader((paths, labels), balanced=True, batch_size=3)
-    x, y = gather(made.epoch(0))
-    assert y.bincount().tolist() in ([5, 6], [6, 5])
-    assert len({tuple(image.flatten().tolist()) for image in x[y == 1]}) == (y == 1).sum()
-    rest, _ = gather(made.epoch(0, start=2))
-    assert torch.equal(rest, x[6:])
-    parts = [list(loader((paths, labels), balanced=True, batch_size=3, rank=r, world=2).epoch(0)) for r in range(2)]
-    assert torch.equal(parts[1][0].x, x[1:3:2])

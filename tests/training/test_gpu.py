@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 DEVICE = torch.device("cuda")
 PLAIN, GRAPHED = rm.Engine(compile="off", graphs="off"), rm.Engine(compile="off", graphs="on")
 FAST = rm.Engine(compile="on", graphs="on")
-SELECTED = {"sampling": "balanced", "random_erasing": 0.5, "select": "val-nll", "ema": 0.9}
+SELECTED = {"random_erasing": 0.5, "select": "val-nll", "ema": 0.9}
 
 
 def synthetic(count):
@@ -179,7 +179,7 @@ def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
     [
         ("regmixup", {}),
         ("regmixup", FINE_TUNING),
-        ("regmixup", {"random_erasing": 0.5, "sampling": "balanced"}),
+        ("regmixup", {"random_erasing": 0.5}),
         ("regmixup+cutmix", {}),
         ("augmix", {}),
         ("duq", {}),

@@ -104,7 +104,7 @@ def test_selecting_changes_no_weight_of_the_last_epoch(tmp_path):
 
 @pytest.mark.parametrize(("steps", "ema"), [(STEPS, 0.0), (2 * STEPS + 1, 0.8)], ids=["at an end", "after the best"])
 def test_resuming_anywhere_selects_the_same_bits(tmp_path, steps, ema):
-    settings = config(select="val-nll", ema=ema, random_erasing=0.4, sampling="balanced", **UNSTEADY)
+    settings = config(select="val-nll", ema=ema, random_erasing=0.4, **UNSTEADY)
     whole = rm.train(settings, tmp_path / "whole", device="cpu")
     with signal_after(steps), pytest.raises(Interrupted):
         rm.train(settings, tmp_path / "cut", device="cpu")

@@ -13,7 +13,7 @@ from tyro.conf import Positional
 import regmixup
 from regmixup import plugins
 from regmixup.cli.parsing import parse
-from regmixup.data.catalogue import FAMILIES
+from regmixup.data.catalogue import FAMILIES, members
 from regmixup.methods import METHODS
 from regmixup.networks import CONSTRAINTS, HEADS, NETWORKS
 from regmixup.recipes import RECIPES
@@ -44,7 +44,7 @@ def main(args: Sequence[str]) -> None:
         | {"timm/NAME": "any of timm's image models, untrained, for example timm/resnet50; see timm.list_models()"},
         "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},
         "heads": {name: head.description for name, head in HEADS.items()},
-        "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},
+        "datasets": {name: f"{line} [{len(members(name))}]" for name, line in FAMILIES.items()},
         "studies": {name: ": ".join(filter(None, (study.title, study.cost))) for name, study in study_files.items()},
         "objectives": _objectives(),
     }

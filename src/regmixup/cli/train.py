@@ -21,7 +21,6 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import get
-from regmixup.data.reading import describe_classes
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks import name_of
@@ -122,8 +121,6 @@ def main(args: Sequence[str]) -> None:
         print(json.dumps({"folder": str(config.folder_in(verb.runs)), **encode(config)}, indent=2))
         start(dry_run=True)
         return
-    if classes := describe_classes(config.train_set, verb.root):
-        print(classes)
     label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
         run = start(**progress.hooks(label, config.total_epochs * config.members))
@@ -173,10 +170,10 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
     """Return cross-entropy with weights from the class counts of the train set, which is read for it."""
     _check_has_loss("--class-weights", "balanced", objective)
     loss = loss or CrossEntropy()
-    if not isinstance(loss, CrossEntropy) or loss.weight is not None or verb.training.sampling == "balanced":
+    if not isinstance(loss, CrossEntropy) or loss.weight is not None:
         raise ValueError(
-            "--class-weights must be none unless the loss is cross-entropy without weights and --sampling is uniform: "
-            "only one of them may correct for class counts, got balanced"
+            "--class-weights must be none unless the loss is cross-entropy without weights: only one of them may "
+            "correct for class counts, got balanced"
         )
     images = data.load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))

@@ -4,7 +4,7 @@ Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/
 one folder of images per class), `folder:PATH/train-90` (a part of such a tree, see `records.folder_record`) and
 `path:NAME` (interpolations between pairs of another dataset's images).
 
-To add a dataset, add its record to `_RECORDS` and its family to `_DESCRIPTIONS` below; and a function to a module of
+To add a dataset, add its record to `_RECORDS` and its family to `FAMILIES` below; and a function to a module of
 `readers` where its format is new.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from regmixup import plugins
-from regmixup.data.records import Content, Dataset, Family, ImageList, Role, Source, SplitPart, folder_record
+from regmixup.data.records import Dataset, ImageList, Role, Source, SplitPart, folder_record
 from regmixup.names import unknown
 from regmixup.types import role_in_name
 
@@ -29,33 +29,17 @@ EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "brightness", "contrast")
 SEVERITIES = (1, 2, 3, 4, 5)
 _CONTENT = {
-    "cifar10/train": Content(
-        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
-        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-    ),
-    "cifar10/test": Content(
-        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
-    ),
-    "cifar100/train": Content(
-        "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
-        "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
-    ),
-    "cifar100/test": Content(
-        "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
-        "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
-    ),
-    # Of a copy cut from the full-number images by the dataset's own rule; the published file itself counts as well.
-    "svhn/test": Content(
-        "985e56ae192e82dbb2cec3bbd4abf1facf8ecf15f183f8d6f310d27c3578f3bd",
-        "c2488ef300c629f4bd90a3d2a7b4141589e5b5a4f9046845dfc1a9021319e31a",
-    ),
+    "cifar10/train": "798c213aac55f7ab7d02b76cbdb1428ffe8f477cbce25514909bffc52d77b7c6",
+    "cifar10/test": "4d6d7ec4623dc87bc35721672fbe70b161b95c11dfe20044a2fbacecbc62185b",
+    "cifar100/train": "c18de31fa256fe940fb5e7caccc623b1cdab1dfd2d40872b7f24187c288e377f",
+    "cifar100/test": "90c204b283f6b208ab5f6d3b4bb2c4bb1f2cc2c16765021958647eefb4d42dbe",
 }
+"""See `reading.content_of`."""
 
 
 def _dataset(name: str, role: Role, reader: str, images: int, **fields: Any) -> Dataset:
     """Return a record whose benchmark is its family, unless it is named."""
-    fields = {"benchmark": name.partition("/")[0], "content": _CONTENT.get(name), **fields}
+    fields = {"benchmark": name.partition("/")[0], "content": _CONTENT.get(name, ""), **fields}
     return Dataset(name=name, role=role, reader=f"readers.{reader}", images=images, **fields)
 
 
@@ -73,7 +57,7 @@ def _parts(whole: Dataset, fractions: tuple[float, float], *parts: tuple[str, Ro
             name=f"{whole.family}/{split}",
             role=role,
             images=round(fraction * whole.images) if whole.images else None,
-            content=None,
+            content="",
             part=SplitPart(whole.name, fractions, (piece,)),
         )
         for piece, (fraction, (split, role)) in enumerate(zip(fractions, parts, strict=True))
@@ -93,7 +77,7 @@ def _listed(whole: Dataset, split: str, file: str, *without: str, role: Role | N
         name=f"{whole.family}/{split}",
         role=role or whole.role,
         images=None,
-        content=None,
+        content="",
         files=whole.files + lists,
         by_hand=f"`regmixup data fetch {whole.name}` gets the images; the lists are OpenOOD's, see docs/data.md",
         listed=ImageList(whole.name, lists[0], lists[1:]),
@@ -245,7 +229,7 @@ _RECORDS = (
     _variant("imagenet-v2", "shifted", 10_000, folder="imagenetv2-matched-frequency-format-val", archive=_V2),
     _variant("imagenet-sketch", "shifted", 50_889, folder="sketch", archive=_SKETCH),
 )
-_DESCRIPTIONS = {
+FAMILIES = {
     "digits": "scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50",
     "digits-c": "digits/test under 5 corruptions at 5 severities",
     "digits-mirrored": "near OOD: digits/test mirrored, for the classes where that is no digit",
@@ -267,10 +251,8 @@ _DESCRIPTIONS = {
     "imagenet-sketch": "ImageNet-Sketch: drawings of the 1000 classes",
     "folder": "folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts",
 }
-FAMILIES: dict[str, Family] = {
-    family: Family(description, tuple(record for record in _RECORDS if record.family == family))
-    for family, description in _DESCRIPTIONS.items()
-}
+"""A line about each family of datasets; a family is what its names begin with."""
+_BUILT_IN = tuple(FAMILIES)
 DATASETS: dict[str, Dataset] = {record.name: record for record in _RECORDS}
 
 
@@ -290,7 +272,7 @@ def get(name: str) -> Dataset | None:
     source = DATASETS.get(name.removeprefix("path:"))
     if source is None or not name.startswith("path:"):
         return source
-    return replace(source, name=name, role="shifted", images=20_000, content=None)  # 1,000 pairs at 20 lambdas
+    return replace(source, name=name, role="shifted", images=20_000, content="")  # 1,000 pairs at 20 lambdas
 
 
 def find(name: str, what: str = "dataset") -> Dataset:
@@ -327,24 +309,24 @@ def register(
     if not callable(loader):
         raise ValueError(f"loader of dataset {name} must be a function that returns the images, got {loader!r}")
     family, _, split = str(name).partition("/")
-    if family in _DESCRIPTIONS:
-        listed = ", ".join(sorted(_DESCRIPTIONS))
+    if family in _BUILT_IN:
+        listed = ", ".join(sorted(_BUILT_IN))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
     plugins.record("dataset", name, (), version=version)
     role = role or role_in_name(name) or None
     dataset = Dataset(name=name, reader=loader, role=role, benchmark=benchmark or family, side=side)
-    about = f"registered by {plugins.REGISTERED['dataset', name].module}"
-    before = FAMILIES.get(family, Family(about, ()))
-    members = {member.name: member for member in before.datasets}
-    members[name] = dataset
+    FAMILIES.setdefault(family, f"registered by {plugins.REGISTERED['dataset', name].module}")
+    DATASETS[name] = dataset
     for part in _train_parts(dataset) if split == "train" else ():
-        members.setdefault(part.name, part)
-    FAMILIES[family] = Family(before.description, tuple(members.values()))
-    DATASETS.update(members)
+        DATASETS.setdefault(part.name, part)
+
+
+def members(family: str) -> list[Dataset]:
+    """Return the datasets of a family; [] for all other names."""
+    return [dataset for dataset in DATASETS.values() if dataset.family == family]
 
 
 def sets_of(family: str) -> list[Dataset]:
     """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark; [] for all other names."""
-    datasets = FAMILIES[family].datasets if family in FAMILIES else ()
     left_out = () if family == "digits-c" else EXTRA
-    return [dataset for dataset in datasets if dataset.corruption not in left_out]
+    return [dataset for dataset in members(family) if dataset.corruption not in left_out]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from regmixup.config import introduced
@@ -30,27 +30,20 @@ Reader = Callable[[Source], Image.Image]
 """A function from an image file to an RGB image of a network's size."""
 
 
-def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Image:
+def open_rgb(source: Source) -> Image.Image:
     """Open an image as RGB; the content decides the format, not the name. A ValueError names the file.
 
-    size: the (width, height) that it must have. An image of more than 10^8 pixels is rejected before it is decoded.
-    The pixels are as they are stored; `upright` rotates them, by the metadata that the result keeps.
+    An image of more than 10^8 pixels is rejected before it is decoded. The pixels are as they are stored; `upright`
+    rotates them, by the metadata that the result keeps.
     """
     with reading(described(source), "an image"):
         if isinstance(source, Image.Image):
-            return _rgb(source, size)
-        try:
-            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
-        except UnidentifiedImageError as error:
-            known = ", ".join(FORMATS)
-            raise ValueError(f"expected a file of {known}; convert other formats to .png or .jpg") from error
-        with image:
-            return _rgb(image, size)
+            return _rgb(source)
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            return _rgb(image)
 
 
-def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    if size is not None and image.size != size:
-        raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
+def _rgb(image: Image.Image) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
     # Pillow would clip values of more than 8 bits at 255 instead of scaling them.

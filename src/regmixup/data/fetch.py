@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, find, get
+from regmixup.data.catalogue import FAMILIES, find, get, members
 from regmixup.data.files import data_root, file_sum, is_rebuilt, missing_files
 from regmixup.data.records import Dataset, Source
 from regmixup.names import unknown
@@ -55,7 +55,7 @@ def fetch(name: str, root: str | Path | None = None, on_progress: OnProgress = l
 def _datasets_of(name: str) -> list[Dataset]:
     """Return the datasets that the name of a family or a dataset means; raise if they cannot be fetched."""
     if name in FAMILIES:
-        datasets = [dataset for dataset in map(find, FAMILIES[name].names) if not (dataset.part or dataset.listed)]
+        datasets = [dataset for dataset in members(name) if not (dataset.part or dataset.listed)]
     elif get(name) is None and "/" not in name:
         raise unknown("dataset", name, FAMILIES)
     else:
@@ -81,16 +81,16 @@ def _download(source: Source, partial: Path, on_progress: OnProgress) -> str:
     for url in source.urls:
         try:
             _receive(url, partial, source.file, on_progress)
+            checksum = file_sum(partial, source.checksum)
+            if checksum == source.checksum:
+                return ""
+            problem = f"the file is damaged: expected {source.checksum}, found {checksum}"
+            partial.unlink()  # it is wrong somewhere, so there is nothing to resume
         except (OSError, http.client.HTTPException) as error:
+            problem = str(error) or type(error).__name__
             if getattr(error, "code", None) == 416:  # there is nothing beyond what we have, which is wrong
                 partial.unlink()
-            problems.append(f"  {url}: {error or type(error).__name__}")
-            continue
-        checksum = file_sum(partial, source.checksum)
-        if checksum == source.checksum:
-            return ""
-        partial.unlink()  # it is wrong somewhere, so there is nothing to resume
-        problems.append(f"  {url}: the file is damaged: expected {source.checksum}, found {checksum}")
+        problems.append(f"  {url}: {problem}")
     return "\n".join(problems)
 
 

@@ -33,10 +33,8 @@ def data_root(root: str | Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """Return the user's cache folder for this package."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # the XDG specification says that a relative path is to be ignored
-        cache = Path.home() / ".cache"
-    return cache / "regmixup"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "regmixup"
 
 
 def missing_files(dataset: Dataset, root: Path) -> list[str]:

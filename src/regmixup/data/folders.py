@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 import warnings
@@ -34,8 +33,7 @@ SHOWN = 50
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of a folder's subfolders, without hidden ones."""
-    with os.scandir(folder) as entries:
-        return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
+    return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
 
 
 def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
@@ -49,11 +47,6 @@ def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> l
 
 def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
-
-
-def loose_files(folder: Path) -> list[str]:
-    """Return the names of the image files that lie in a folder itself, in no class folder."""
-    return sorted(f for f in os.listdir(folder) if f.lower().endswith(EXTENSIONS) and not f.startswith("."))  # noqa: PTH208
 
 
 def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
@@ -98,10 +91,11 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
-        _warn(f"{name}: subfolders without images are no classes and were left out: {printable_names(empty)}")
-    if loose := loose_files(folder):
-        count = counted(len(loose), "image")
-        _warn(f"{name}: left out {count} outside of class folders, such as {printable_names(loose[:1])}")
+        warnings.warn(f"{name}: left out subfolders without images: {printable_names(empty)}", stacklevel=2)
+    loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
+    if loose:
+        example = f"{counted(len(loose), 'image')} outside of class folders, such as {printable(loose[0])}"
+        warnings.warn(f"{name}: left out {example}", stacklevel=2)
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
@@ -114,14 +108,6 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
 
 
-def _warn(message: str) -> None:
-    """Warn at the first line outside of this package: the user's."""
-    package = str(Path(__file__).parents[1])
-    frames = enumerate(inspect.stack(context=0), 1)
-    level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
-    warnings.warn(message, stacklevel=level)
-
-
 def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tensor]]:
     """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified`.
 
@@ -129,17 +115,17 @@ def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tens
     """
     assert dataset.part is not None
     whole = replace(whole, digests=whole.digests or hash_files(whole))
-    try:
-        return whole, stratified(whole.labels, dataset.part.fractions, digests=whole.digests)
-    except ValueError as error:
-        label = int(str(error))
-        files = [d for d, file_label in zip(whole.digests, whole.labels.tolist(), strict=True) if file_label == label]
+    pieces = stratified(whole.labels, dataset.part.fractions, digests=whole.digests)
+    counts = torch.stack([whole.labels[piece].bincount(minlength=len(whole.classes)) for piece in pieces])
+    for label in (counts.amin(dim=0) == 0).nonzero().flatten().tolist():
+        files = [whole.digests[place] for place in (whole.labels == label).nonzero().flatten().tolist()]
         raise ValueError(
-            f"{dataset.name}: every class must have an image in each of the {len(dataset.part.fractions)} parts, and "
-            f"copies of a file stay together; {printable_names([whole.classes[label]])} has "
-            f"{counted(len(files), 'image')}, {len(set(files))} of them different, some maybe also in other classes: "
-            "add images, leave the class out, or cut fewer parts"
-        ) from None
+            f"{dataset.name}: every class must have an image in each of the {len(pieces)} parts, and copies of a file "
+            f"stay together; {printable(whole.classes[label])} has {counted(len(files), 'image')}, "
+            f"{len(set(files))} of them different, some maybe also in other classes: add images, leave the class out, "
+            "or cut fewer parts"
+        )
+    return whole, pieces
 
 
 def hash_files(images: FolderSet) -> tuple[str, ...]:
@@ -165,15 +151,3 @@ def _digest(path: str, *state: int) -> str:
 def printable_names(names: Iterable[str]) -> str:
     """Join names from the file system for a message, without line breaks and escape sequences."""
     return shortened([printable(name) for name in names], SHOWN)
-
-
-def describe_nested(images: FolderSet) -> str:
-    """Return an example of a class with its subfolders, if all images lie in some; "" otherwise."""
-    inside: dict[str, set[str]] = {}
-    for file in images.paths:
-        name, *between = Path(file).relative_to(images.folder).parts[:-1]
-        if not between:
-            return ""
-        inside.setdefault(name, set()).add(between[0])
-    name, subfolders = max(inside.items(), key=lambda entry: len(entry[1]))
-    return f"{printable(name)}/ with {shortened([f'{printable(subfolder)}/' for subfolder in sorted(subfolders)], 3)}"

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,49 +18,13 @@ from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
 from regmixup.types import Batch
 
-Part = TypeVar("Part", Tensor, list[tuple[int, ...]])
 
-
-def epoch_batches(count: int, batch_size: int, seed: int, epoch: int, *, balance: Tensor | None = None) -> list[Tensor]:
+def epoch_batches(count: int, batch_size: int, seed: int, epoch: int) -> list[Tensor]:
     """Return the image indices of each batch of an epoch: a permutation from (seed, epoch), split into batches.
 
-    The last, partial batch is kept. balance: labels of all images; with them an epoch has as many images, in the order
-    of `balanced_order`.
+    The last, partial batch is kept.
     """
-    generator = generator_for(seed, "order", epoch)
-    order = torch.randperm(count, generator=generator) if balance is None else balanced_order(balance, generator)
-    return list(order.split(batch_size))
-
-
-def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Return as many image indices as there are labels, every class that occurs equally often, in random order.
-
-    Where the number of images is no multiple of that of classes, some classes, drawn anew each time, come once more.
-    Within a class all images come equally often, too, up to one time; which ones come once more is random.
-
-    >>> order = balanced_order(torch.tensor([0, 0, 0, 0, 0, 1]), torch.Generator().manual_seed(0))
-    >>> (order == 5).sum().item(), len(order)
-    (3, 6)
-    """
-    classes = labels.unique()
-    least, more = divmod(len(labels), len(classes))
-    favoured = torch.randperm(len(classes), generator=generator)[:more].tolist()
-    chosen = []
-    for number, label in enumerate(classes.tolist()):
-        members, wanted = (labels == label).nonzero().flatten(), least + (number in favoured)
-        turns = [torch.randperm(len(members), generator=generator) for _ in range(-(-wanted // len(members)))]
-        chosen.append(members[torch.cat(turns)[:wanted]])
-    together = torch.cat(chosen)
-    return together[torch.randperm(len(together), generator=generator)]
-
-
-def share_of(batches: list[Part], rank: int, world: int) -> list[Part]:
-    """Return a rank's part of each batch: its images are dealt out to the ranks in turn.
-
-    So parts never overlap, their sizes differ by at most one, and together they are the batch that a single process
-    would see. If the last batch has fewer images than there are ranks, some ranks get an empty one.
-    """
-    return [batch[rank::world] for batch in batches]
+    return list(torch.randperm(count, generator=generator_for(seed, "order", epoch)).split(batch_size))
 
 
 class Loader:
@@ -70,23 +34,15 @@ class Loader:
     of tensors on the device, and `load` makes the batch from them: a pure tensor function, which a compiled or captured
     step can contain. `epoch` does both in turn.
 
-    num_images: per epoch, over all ranks. balanced: whether the order is `balanced_order`. rank, world: see `share_of`.
+    num_images: per epoch, over all ranks. rank, world: the images of each batch are dealt out to the ranks in turn, so
+    the sizes of their parts differ by at most one. Of fewer images than ranks, some ranks get an empty batch.
     """
 
     def __init__(
-        self,
-        labels: Tensor,
-        *,
-        batch_size: int,
-        seed: int,
-        device: torch.device,
-        balanced: bool = False,
-        rank: int = 0,
-        world: int = 1,
+        self, num_images: int, *, batch_size: int, seed: int, device: torch.device, rank: int = 0, world: int = 1
     ) -> None:
         check_count("batch_size", batch_size)
-        self.num_images, self.batch_size, self.seed, self.device = len(labels), batch_size, seed, device
-        self.balance = labels if balanced else None
+        self.num_images, self.batch_size, self.seed, self.device = num_images, batch_size, seed, device
         self.rank, self.world = rank, world
 
     def __len__(self) -> int:
@@ -95,7 +51,7 @@ class Loader:
 
     def batches(self, epoch: int) -> list[Tensor]:
         """Return the image indices of each batch of an epoch, over all ranks."""
-        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch, balance=self.balance)
+        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch)
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]:
         """Yield the choices for each batch of one epoch, starting at batch `start`."""
@@ -195,7 +151,7 @@ class ResidentLoader(Loader):
         fill: Sequence[float] = (0.0,),
         **order: Any,
     ) -> None:
-        super().__init__(dataset.labels, **order)
+        super().__init__(len(dataset), **order)
         self.images, self.labels = dataset.images.to(self.device), dataset.labels.to(self.device)
         self.padding, self.flip, self.erasing = padding, flip, erasing
         self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
@@ -207,26 +163,21 @@ class ResidentLoader(Loader):
         return part
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
-        batches = share_of(self.batches(epoch), self.rank, self.world)
-        order = drawn = torch.cat(batches)  # augmentation is drawn per image, so ranks agree on it
-        if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place
-            places = torch.arange(self.num_images).split(self.batch_size)
-            drawn = torch.cat(share_of(list(places), self.rank, self.world))
+        batches = [batch[self.rank :: self.world] for batch in self.batches(epoch)]
+        index = torch.cat(batches)
+        # Augmentation is drawn for every image, so ranks agree on it. One copy to the device for the whole epoch.
+        choices = (index, *(choice[index] for choice in self._draw(epoch)))
         sizes = [len(batch) for batch in batches]
-        choices = (order, *(choice[drawn] for choice in self._draw(epoch)))
-        # One copy to the device for the whole epoch.
-        parts = [choice.to(self.device).split(sizes)[start:] for choice in choices]
-        yield from map(Picked, *parts)
+        yield from map(Picked, *(choice.to(self.device).split(sizes)[start:] for choice in choices))
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
         """Draw the offsets, flips and boxes of an epoch, for all ranks."""
         count, generator = self.num_images, generator_for(self.seed, "augment", epoch)
         offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
-        boxes = torch.zeros(count, 4, dtype=torch.int64)
-        if self.erasing:
-            generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
-            boxes = draw_boxes(count, size, probability=self.erasing, generator=generator)
-        return offset, flip, boxes
+        if not self.erasing:
+            return offset, flip, torch.zeros(count, 4, dtype=torch.int64)
+        generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
+        return offset, flip, draw_boxes(count, size, probability=self.erasing, generator=generator)
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""

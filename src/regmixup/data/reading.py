@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regmixup.data.catalogue import find
-from regmixup.data.files import check_files, data_root, file_sum, is_rebuilt, wrong_file
-from regmixup.data.records import Content, Dataset
-from regmixup.names import counted, shortened
+from regmixup.data.files import check_files, data_root, is_rebuilt, wrong_file
+from regmixup.data.records import Dataset
 
 if TYPE_CHECKING:
     from regmixup.data.folders import FolderSet
@@ -85,18 +84,19 @@ def _read(dataset: Dataset, reader: str, root: Path) -> ImageSet | Any:
         return replace(images, info={**images.info, "rebuilt": "true"})
     if dataset.images is not None and len(images) != dataset.images:
         raise wrong_file(root / dataset.files[-1], f"{dataset.images} images", len(images))
-    if dataset.content is not None:
-        _check_content(images, dataset, root)
+    if dataset.content and content_of(images) != dataset.content:
+        expected = f"pixels and labels with the hash {dataset.content}"
+        raise wrong_file(root / dataset.files[-1], expected, content_of(images))
     return images
 
 
-def _check_content(images: ImageSet, dataset: Dataset, root: Path) -> None:
-    """Raise if pixels or labels differ from what is known, unless the file is the one that was published."""
-    content = Content(images.fingerprint, hashlib.sha256(images.labels.numpy().astype("u1").data).hexdigest())
-    known, path = dataset.content, root / dataset.files[-1]
-    published = {source.file: source.checksum for source in dataset.sources}.get(dataset.files[-1])
-    if known and content != known and (published is None or file_sum(path, published) != published):
-        raise wrong_file(path, f"SHA-256 {known.pixels} of pixels and {known.labels} of labels", content)
+def content_of(images: ImageSet) -> str:
+    """Return the SHA-256 of two SHA-256: of the pixels, in (N, H, W, C) order, and of the labels, one byte each.
+
+    Unlike a file's checksum, this does not depend on how the images were packed.
+    """
+    labels = hashlib.sha256(images.labels.numpy().astype("u1").data).hexdigest()
+    return hashlib.sha256(f"{images.fingerprint}{labels}".encode()).hexdigest()
 
 
 def _call(loader: Callable[..., Any], name: str, root: Path) -> ImageSet | Any:
@@ -105,15 +105,3 @@ def _call(loader: Callable[..., Any], name: str, root: Path) -> ImageSet | Any:
 
     images = loader(root=root) if "root" in inspect.signature(loader).parameters else loader()
     return replace(images, name=name) if isinstance(images, (ImageSet, FolderSet)) else from_dataset(images, name)
-
-
-def describe_classes(name: str, root: str | Path | None = None) -> str:
-    """Return a line with the classes of `folder:PATH` or a part of it, and how many images each has; "" for others."""
-    if not find(name).is_folder:
-        return ""
-    from regmixup.data.folders import SHOWN, printable_names
-
-    images = load_files(name, data_root(root))
-    counts = images.labels.bincount().tolist()
-    entries = [f"{printable_names([c])} {count:,}" for c, count in zip(images.classes, counts, strict=True)]
-    return f"{name}: {counted(len(images), 'image')} of {counted(len(entries), 'class')}: {shortened(entries, SHOWN)}"

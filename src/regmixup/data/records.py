@@ -30,18 +30,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Content:
-    """SHA-256 of a dataset's pixels and labels.
-
-    Pixels are in (N, H, W, C) order, so that `pixels` is `ImageSet.fingerprint`; labels take one byte each. Unlike a
-    file's checksum, this does not depend on how the images were packed.
-    """
-
-    pixels: str
-    labels: str
-
-
-@dataclass(frozen=True)
 class ImageList:
     """The images of dataset `of` that a file under the root lists, without those that the files `without` list."""
 
@@ -70,7 +58,7 @@ class Dataset:
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
     side: height and width of the images, where that is known. images: how many, of a part to the nearest.
     files: paths under the root; a folder's ends in a slash. Embedded datasets have none.
-    content: hashes of the pixels and labels, where they are known.
+    content: hash of the pixels and labels, where it is known; see `reading.content_of`.
     sources: what to fetch. by_hand: how to get it where that cannot be automated.
     part: for a part of a split. listed: for images of another dataset that a file lists.
     corruption, severity: for a corrupted test set; "" and 0 elsewhere.
@@ -83,7 +71,7 @@ class Dataset:
     side: int | None = None
     images: int | None = None
     files: tuple[str, ...] = ()
-    content: Content | None = None
+    content: str = ""
     sources: tuple[Source, ...] = ()
     by_hand: str = ""
     part: SplitPart | None = None
@@ -123,18 +111,6 @@ class Dataset:
         return folder_record(self.part.of).whole if self.is_folder else self.part.of
 
 
-@dataclass(frozen=True)
-class Family:
-    """Datasets that share the name before the first slash."""
-
-    description: str
-    datasets: tuple[Dataset, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(dataset.name for dataset in self.datasets)
-
-
 def folder_record(name: str) -> Dataset:
     """Return the record of `folder:PATH`, or of a part of one by the end of its name.
 
@@ -165,11 +141,3 @@ def _folder_part(name: str) -> SplitPart | None:
         return None
     pieces = tuple(k - 1 for k in folds if (k == int(fold)) == (kind == "fold"))
     return SplitPart(of, (1 / len(folds),) * len(folds), pieces)
-
-
-def rest_of_folder(dataset: Dataset) -> str:
-    """Return the name of the other side of the split that a part of a folder is one of."""
-    of, _, end = dataset.name.rstrip("/").rpartition("/")
-    side, _, share = end.partition("-")
-    other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
-    return f"{of}/{other_side}-{100 - int(share) if share.isdigit() else share}"

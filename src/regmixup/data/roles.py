@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, find
-from regmixup.data.records import TRAIN, VALIDATION, Dataset, Role, SplitPart, rest_of_folder
+from regmixup.data.catalogue import find, members
+from regmixup.data.records import TRAIN, VALIDATION, Dataset, Role, SplitPart
 
 
 def role_of(name: str, train_set: str) -> Role | None:
@@ -77,11 +77,10 @@ def validation_of(train_set: str) -> str:
     """
     trained = find(train_set)
     if trained.is_folder and trained.role == "train":
-        return rest_of_folder(trained)
+        return rest_of(train_set)
     if trained.is_folder and (beside := _validation_beside(trained)):
         return beside
-    family = FAMILIES[trained.family].datasets
-    for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
+    for dataset in sorted(members(trained.family), key=lambda d: d.part is None):  # parts of the train set first
         if dataset.role == "validation" and not dataset.listed and role_of(dataset.name, train_set) == "validation":
             return dataset.name
     raise ValueError(
@@ -111,23 +110,13 @@ def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
     ValueError: validation must not be a test, shifted or OOD set for a model of digits/train, got 'digits/test'
     """
     dataset, trained = find(name), find(train_set)
+    if dataset.is_folder and Path(name).name.lower() in ("test", "testing"):
+        raise ValueError(f"validation must not be a test set, as {name!r} is by its name")
     is_alike = dataset.benchmark == trained.benchmark and dataset.role in ("train", "validation")
     if not dataset.is_folder and not is_alike:
         raise ValueError(f"validation must not be a test, shifted or OOD set for a model of {train_set}, got {name!r}")
     if seen and overlap(dataset, trained):
         raise ValueError(f"validation must be images that were not trained on, got {name!r} for a model of {train_set}")
-
-
-def check_selecting(name: str, train_set: str) -> None:
-    """Raise unless a dataset may select the epoch of a model of a train set: as `check_validation`, and no test folder.
-
-    >>> check_selecting("folder:photos/test", "folder:photos/train")
-    Traceback (most recent call last):
-    ValueError: validation must not be a test set, as 'folder:photos/test' is by its name
-    """
-    check_validation(name, train_set)
-    if find(name).is_folder and Path(name).name.lower() in ("test", "testing"):
-        raise ValueError(f"validation must not be a test set, as {name!r} is by its name")
 
 
 def rest_of(part: str) -> str:
@@ -138,8 +127,11 @@ def rest_of(part: str) -> str:
     """
     dataset = find(part)
     if dataset.is_folder and dataset.part:
-        return rest_of_folder(dataset)
-    for sibling in FAMILIES[dataset.family].datasets:
+        whole, _, end = part.rstrip("/").rpartition("/")
+        side, _, share = end.partition("-")
+        other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
+        return f"{whole}/{other_side}-{100 - int(share) if share.isdigit() else share}"
+    for sibling in members(dataset.family):
         if dataset.part and sibling.part and sibling.part != dataset.part:
             return sibling.name
     raise ValueError(

@@ -10,7 +10,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from copy import copy
+from functools import partial
 from multiprocessing import parent_process
 from threading import Thread
 from typing import Any
@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from regmixup.config import check_count
 from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
-from regmixup.data.loader import Loader, share_of
+from regmixup.data.loader import Loader, epoch_batches
 from regmixup.data.splits import generator_for, seed_for
 from regmixup.mixing import height_and_width
 from regmixup.types import Batch
@@ -30,16 +30,13 @@ Transform = TrainTransform | EvalTransform
 
 
 class _Samples(Dataset[tuple[Tensor, int]]):
-    """One decoded, transformed image for (epoch, index); its randomness depends on seed, epoch and index alone.
-
-    Where an image comes several times in an epoch, a third number in the key, its place there, tells these apart.
-    """
+    """One decoded, transformed image for (epoch, index); its randomness depends on seed, epoch and index alone."""
 
     def __init__(self, images: Sequence[str] | Tensor, labels: Tensor, transform: Transform, seed: int) -> None:
         self.images, self.labels, self.seed = images, labels, seed
         self.transform = transform.build()
 
-    def __getitem__(self, key: tuple[int, ...]) -> tuple[Tensor, int]:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int]:
         from torchvision.transforms.functional import pil_to_tensor, to_pil_image  # takes two seconds
 
         index, source = key[1], self.images[key[1]]
@@ -74,7 +71,7 @@ class StreamingLoader(Loader):
         epochs: int | None = None,
         **order: Any,
     ) -> None:
-        super().__init__(labels, **order)
+        super().__init__(len(labels), **order)
         check_count("workers", workers, least=0)
         self.samples, self.workers, self.epochs = _Samples(images, labels, transform, self.seed), workers, epochs
         channels = images.shape[1] if isinstance(images, Tensor) else 3
@@ -102,13 +99,16 @@ class StreamingLoader(Loader):
 
     def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
         """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
-        order = copy(self)  # without what is read ahead: in a circle of references processes would end late
-        order.close()
+        # Nothing here refers to the loader: in a circle of references processes would end late.
+        batches_of = partial(epoch_batches, self.num_images, self.batch_size, self.seed)
+        rank, world = self.rank, self.world
+        epochs = itertools.count(epoch) if self.epochs is None else range(epoch, max(self.epochs, epoch + 1))
 
-        def keys() -> Iterator[list[tuple[int, ...]]]:
-            epochs = itertools.count(epoch) if order.epochs is None else range(epoch, max(order.epochs, epoch + 1))
+        def keys() -> Iterator[list[tuple[int, int]]]:
             for number in epochs:
-                yield from filter(None, order._keys(number)[start if number == epoch else 0 :])
+                for batch in batches_of(number)[start if number == epoch else 0 :]:
+                    if len(batch) > rank:
+                        yield [(number, index) for index in batch[rank::world].tolist()]
 
         return iter(
             DataLoader(
@@ -121,13 +121,6 @@ class StreamingLoader(Loader):
                 worker_init_fn=_prepare_worker,
             )
         )
-
-    def _keys(self, epoch: int) -> list[list[tuple[int, ...]]]:
-        """Return the keys of this rank's samples in each batch of an epoch."""
-        places = itertools.count()
-        length = 2 if self.balance is None else 3  # balanced, an image may come several times
-        batches = [[(epoch, i, next(places))[:length] for i in batch.tolist()] for batch in self.batches(epoch)]
-        return share_of(batches, self.rank, self.world)
 
     def close(self) -> None:
         """End the processes that decode the next epoch. Another epoch may still follow."""

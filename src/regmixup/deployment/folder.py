@@ -25,7 +25,6 @@ from regmixup.data.folders import (
     SPLITS,
     FolderSet,
     class_folders,
-    describe_nested,
     describe_unread,
     hash_files,
     image_files,
@@ -139,10 +138,10 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     copies, contradictions = _find_copies(parts)
     notes = [describe_unread(unread)] if unread else []
-    if nested := describe_nested(wholes[0]):
+    if all(Path(file).parents[1] != wholes[0].folder for file in wholes[0].paths):
         notes.append(
-            f"images in subfolders count for the class folder around them: {nested}. If the subfolders are your "
-            "classes, put them side by side"
+            "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
+            "side by side"
         )
     if contradictions:
         listed = shortened(contradictions, _SHOWN)

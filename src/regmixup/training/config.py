@@ -15,7 +15,7 @@ from regmixup import methods, networks, objectives, recipes
 from regmixup.config import check_count, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
-from regmixup.data.roles import check_selecting, validation_of
+from regmixup.data.roles import check_validation, validation_of
 from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
@@ -52,7 +52,7 @@ class TrainConfig(Recipe):
         check_network(self.network)
         catalogue.find(self.train_set)
         if self.validation:
-            check_selecting(self.validation, self.train_set)
+            check_validation(self.validation, self.train_set)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
         encode(self.objective)  # a loss that cannot be recorded is refused here, not after the first epoch

@@ -26,7 +26,6 @@ def make_loaders(
 
     workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
     """
-    balanced = config.sampling == "balanced"
     if isinstance(dataset, ImageSet) and not config.rand_augment:
         whole = ResidentLoader(
             dataset,
@@ -37,7 +36,6 @@ def make_loaders(
             flip=config.flip,
             erasing=config.random_erasing,
             fill=config.mean,
-            balanced=balanced,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
     assert isinstance(dataset, (FolderSet, ImageSet))
@@ -47,7 +45,6 @@ def make_loaders(
             sources,
             dataset.labels,
             transform=train_transform(dataset, config),
-            balanced=balanced,
             epochs=config.total_epochs,
             batch_size=config.batch_size,
             seed=config.seed,

@@ -1,6 +1,6 @@
 """Model selection: the validation set is predicted after every epoch, and the weights of the best epoch are kept.
 
-The set is one that `roles.check_selecting` admits: no test, shifted or OOD set, and no image that was trained on. The
+The set is one that `roles.check_validation` admits: no test, shifted or OOD set, and no image that was trained on. The
 kept weights, their epoch and their value are part of every checkpoint, so a resumed run selects as one that was never
 interrupted.
 """

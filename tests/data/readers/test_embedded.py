@@ -89,16 +89,3 @@ def test_the_record_of_an_embedded_dataset_is_right(name):
     assert record.images == len(dataset)
     assert dataset.images.dtype == torch.uint8
     assert dataset.shape == (1, record.side, record.side)
-
-
-def test_patches_are_block_averages_of_scikit_learns_grey_photographs():
-    """Patch p lies in row p // 20 and column p % 20 of a grid of 32x32 pixels; each value averages a 4x4 block."""
-    photographs = data.load("photographs/test")
-    assert photographs.labels.tolist() == [0] * 260 + [1] * 260
-    assert photographs.classes == ("china", "flower")
-    for start, name in ((0, "china.jpg"), (260, "flower.jpg")):
-        photograph = sklearn.datasets.load_sample_image(name).astype(np.float64)
-        grey = photograph @ (0.299, 0.587, 0.114)
-        blocks = grey[:416, :640].reshape(104, 4, 160, 4).mean(axis=(1, 3))
-        expected = blocks.reshape(13, 8, 20, 8).transpose(0, 2, 1, 3).reshape(260, 8, 8)
-        assert np.abs(photographs.images[start : start + 260, 0].numpy() - expected).max() <= 0.5 + 1e-9

@@ -79,14 +79,14 @@ def _to_rgb(y: Tensor, cb: Tensor, cr: Tensor) -> Tensor:
 def _halve(x: Tensor) -> Tensor:
     """Average 2x2 pixels; a half is rounded down in the even columns of the result and up in the odd ones."""
     total = x[..., ::2, ::2] + x[..., ::2, 1::2] + x[..., 1::2, ::2] + x[..., 1::2, 1::2]
-    bias = torch.tensor([1.0, 2.0], device=x.device).repeat(-(-total.shape[-1] // 2))[: total.shape[-1]]
+    bias = 1 + torch.arange(total.shape[-1], device=x.device) % 2
     return total.add_(bias).mul_(0.25).floor_()
 
 
 def _double(x: Tensor) -> Tensor:
     """Double the size ("fancy" upsampling): 3/4 of the nearest pixel plus 1/4 of the next, along both axes."""
     rows, columns = (_doubling(side) for side in x.shape[-2:])
-    bias = torch.tensor([8.0, 7.0], device=x.device).repeat(x.shape[-1])
+    bias = 8 - torch.arange(2 * x.shape[-1], device=x.device) % 2
     return apply(x, rows, columns).add_(bias).mul_(1 / 16).floor_()
 
 

@@ -23,23 +23,15 @@ _TAN_22 = 13573 / 2**15  # tan(22.5 degrees) as OpenCV rounds it
 _DIAGONAL, _KNIGHT = 91750 / 2**16, 143976 / 2**16
 
 
-def spatter(
-    images: Tensor,
-    mean: float,
-    spread: float,
-    sigma: float,
-    threshold: float,
-    strength: float,
-    mud: float,
-    *,
-    generator: torch.Generator | None,
-) -> Tensor:
+def spatter(images: Tensor, *level: float, generator: torch.Generator | None) -> Tensor:
     """Add drops where N(mean, spread^2), smoothed by a Gaussian of `sigma` pixels, exceeds `threshold`.
 
+    level: mean, spread, sigma, threshold, strength, mud.
     Water (mud = 0) adds `strength` times a pale turquoise where `water` is brightest. Mud (mud = 1) covers: the drops'
     mask, smoothed by a Gaussian of `strength` pixels and set to 0 below 0.8, blends the image with brown.
     images: uint8 (N, C, H, W); on grey images the colours become their luma.
     """
+    mean, spread, sigma, threshold, strength, mud = level
     count, channels, height, width = images.shape
     field = normal((count, 1, height, width), images.device, generator) * spread + mean
     field = gaussian(field, sigma)
@@ -79,11 +71,11 @@ def canny(x: Tensor, low: float, high: float) -> Tensor:
     dx = filter3(x, _SOBEL, border="replicate")
     dy = filter3(x, tuple(zip(*_SOBEL, strict=True)), border="replicate")
     size = dx.abs() + dy.abs()
-    m = _padded(size, "constant")
-    across = (size > _shifted(m, 0, -1)) & (size >= _shifted(m, 0, 1))
-    down = (size > _shifted(m, -1, 0)) & (size >= _shifted(m, 1, 0))
-    falling = (size > _shifted(m, -1, -1)) & (size > _shifted(m, 1, 1))
-    rising = (size > _shifted(m, -1, 1)) & (size > _shifted(m, 1, -1))
+    padded = F.pad(size, (1, 1, 1, 1))
+    across = (size > _shifted(padded, 0, -1)) & (size >= _shifted(padded, 0, 1))
+    down = (size > _shifted(padded, -1, 0)) & (size >= _shifted(padded, 1, 0))
+    falling = (size > _shifted(padded, -1, -1)) & (size > _shifted(padded, 1, 1))
+    rising = (size > _shifted(padded, -1, 1)) & (size > _shifted(padded, 1, -1))
     flat = dy.abs() < dx.abs() * _TAN_22
     steep = dy.abs() > dx.abs() * (_TAN_22 + 2)
     diagonal = torch.where((dx < 0) != (dy < 0), rising, falling)
@@ -145,7 +137,7 @@ def equalize(x: Tensor) -> Tensor:
 
 def filter3(x: Tensor, kernel: tuple[tuple[float, ...], ...], *, border: str = "reflect") -> Tensor:
     """Sum over the 3x3 neighbours, kernel[1 + y][1 + x] each; by default mirrored at the borders (c b|a b c|b a)."""
-    padded, total = _padded(x, border), torch.zeros_like(x)
+    padded, total = F.pad(x, (1, 1, 1, 1), mode=border), torch.zeros_like(x)
     for y, line in enumerate(kernel):
         for z, weight in enumerate(line):
             total.add_(_shifted(padded, y - 1, z - 1), alpha=weight)
@@ -154,13 +146,9 @@ def filter3(x: Tensor, kernel: tuple[tuple[float, ...], ...], *, border: str = "
 
 def mean3(x: Tensor) -> Tensor:
     """Average the 3x3 neighbourhood, mirrored at the borders."""
-    p = _padded(x, "reflect")
+    p = F.pad(x, (1, 1, 1, 1), mode="reflect")
     p = p[:, :-2] + p[:, 1:-1] + p[:, 2:]
     return (p[..., :-2] + p[..., 1:-1] + p[..., 2:]).div_(9)
-
-
-def _padded(x: Tensor, mode: str) -> Tensor:
-    return F.pad(x.unsqueeze(1), (1, 1, 1, 1), mode=mode).squeeze(1)
 
 
 def _shifted(padded: Tensor, y: int, x: int) -> Tensor:

@@ -31,23 +31,14 @@ _GLASS = (
 )
 
 
-def snow(
-    images: Tensor,
-    mean: float,
-    spread: float,
-    zoom: float,
-    threshold: float,
-    radius: float,
-    sigma: float,
-    blend: float,
-    *,
-    generator: torch.Generator | None,
-) -> Tensor:
+def snow(images: Tensor, *level: float, generator: torch.Generator | None) -> Tensor:
     """Return b x + (1 - b) max(x, 1.5 grey(x) + 0.5) + flakes + flakes turned by 180 degrees, with b = blend.
 
+    level: mean, spread, zoom, threshold, radius, sigma, blend.
     The flakes are N(mean, spread^2) per pixel, enlarged by `zoom`, set to 0 below `threshold`, cut to 8 bits, and drawn
     out by a motion blur (`radius`, `sigma`) at an angle from U(-135, -45) degrees.
     """
+    mean, spread, zoom, threshold, radius, sigma, blend = level
     count, _, height, width = images.shape
     flakes = normal((count, 1, height, width), images.device, generator).mul_(spread).add_(mean)
     angle = uniform((count,), images.device, generator) * 90 - 135
@@ -105,9 +96,9 @@ def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: 
     """
     count, channels, height, width = images.shape
     step = int(stride)
-    side = SIDE // step
     table = textures()[:, :, step // 2 :: step, step // 2 :: step].to(images.device).float()
     table = (table if channels == 3 else luma(table)).contiguous()
+    side = table.shape[-1]
     u = uniform((count, 3), images.device, generator)
     texture = (u[:, 0] * len(table)).long()
     row, column = (

@@ -9,7 +9,6 @@ number the classes in the sorted order of their WordNet ids, as an image folder 
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -38,7 +37,8 @@ def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
         labels.append(label_of[wnid])
     if not paths:
         raise wrong_file(annotations, "images", "none")
-    images = decode_all(paths, partial(open_rgb, size=(64, 64)))
+    with reading(folder, "images of 64x64 pixels"):
+        images = decode_all(paths, open_rgb).view(len(paths), 3, 64, 64)
     if dataset.side == 32:
         images = torch.cat([halve(part) for part in images.split(1000)])
     return ImageSet(images, torch.tensor(labels), classes, dataset.name)
