@@ -117,5 +117,4 @@ def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):
     path.write_text(path.read_text().splitlines(keepends=True)[1])
     (run.folder / "provenance.json").unlink()
     again = rm.train(settings, tmp_path, device="cpu")
-    assert [record["epoch"] for record in again.history()] == [1, 2]
-    assert again.history()[0] == run.members()[1].history()[0]
+    assert [record["epoch"] for record in again.history()] == [2, 3, 4]

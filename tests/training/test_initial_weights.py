@@ -159,7 +159,7 @@ class TestRefusal:
         with pytest.raises(ValueError, match=r"^init must be timm or the path of a file with weights, found no file /"):
             resolve(config(init=str(tmp_path / "nothing.pth")), CPU)
         with pytest.raises(
-            ValueError, match=r"^init must be a file or empty for small, got 'timm', which has resnet18"
+            ValueError, match=r"^init must be a file or empty for small, got 'timm', which fits networks timm/"
         ):
             resolve(config(init="timm"), CPU)
         with pytest.raises(

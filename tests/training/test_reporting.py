@@ -147,18 +147,6 @@ def test_the_first_update_only_starts_the_clock(clock):
     assert found.update(700) == {"images_per_second": 100.0, "seconds_per_epoch": 10.0}
 
 
-def test_the_rate_is_that_of_the_last_updates(clock):
-    """Ten images a second for a minute, then two: twenty updates later nothing is left of the first rate."""
-    found, seen, rates = Throughput(images=100), 0, []
-    for second in range(1, 101):
-        clock.now += 1
-        seen += 10 if second <= 60 else 2
-        rates.append(found.update(seen).get("images_per_second"))
-    assert rates[59] == pytest.approx(10)
-    assert rates[64] == pytest.approx((14 * 10 + 5 * 2) / 19)
-    assert rates[80:] == pytest.approx([2] * 20)
-
-
 def add(tally, steps):
     for names, values, count in steps:
         tally.add(names, torch.tensor(values[: len(names)], dtype=torch.float64), count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from importlib.metadata import version
@@ -75,9 +74,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the code that runs, from git or, for a copy without git, from REGMIXUP_COMMIT."""
-    if named := os.environ.get("REGMIXUP_COMMIT"):
-        return named
+    """Return the commit of the code that runs, where git knows it."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():  # installed; it may lie in a repository of other code
         return None

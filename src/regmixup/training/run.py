@@ -21,7 +21,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
-from regmixup.predictions import predict
+from regmixup.predictions.predict import Options, predict_all
 from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
@@ -193,13 +193,13 @@ class Run:
         """Return where the predictions for a dataset are stored."""
         return run_folder.predictions_folder(self.folder, self.batch_norm) / predictions.file_name(dataset)
 
-    def predict(self, dataset: str, **options: Unpack[predict.Options]) -> Predictions:
+    def predict(self, dataset: str, **options: Unpack[Options]) -> Predictions:
         """Return the model's predictions for a dataset, by name; made once, then read back. options: see `Options`."""
         return self.predict_all([dataset], **options)[0]
 
-    def predict_all(self, datasets: Sequence[str], **options: Unpack[predict.Options]) -> list[Predictions]:
+    def predict_all(self, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
         """`predict` for several datasets with one load of the model, and none if all are stored."""
-        return predict.predict_all(self, datasets, **options)
+        return predict_all(self, datasets, **options)
 
 
 def _read_config(folder: Path) -> TrainConfig:

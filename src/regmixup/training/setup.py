@@ -16,7 +16,6 @@ from regmixup import data, run_folder
 from regmixup.data.catalogue import find
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
-from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import memory_format
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
@@ -51,7 +50,11 @@ def prepare(
     config = run.config
     shape = input_shape(dataset, config)
     torch.manual_seed(seed_for(config.seed, "init"))
-    model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
+    model = run.build(num_classes=len(dataset.classes), input_shape=shape).to(device)
+    drop_counters(model)
+    if config.batch_norm == "synchronised":
+        model = synchronised(model)
+    model = model.to(memory_format=memory_format(config.precision, device))
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
     set_frozen(model, frozen=config.frozen_at(0))
     mine = range(ranks.rank, config.num_shards, ranks.world)
@@ -63,15 +66,6 @@ def prepare(
         read = reader(evaluation_transform(config, files=dataset.shape is None), shape[1:])
         selection = Selection(model, config.select, validation, classes=dataset.classes, shape=shape, read=read)
     return Training(run, dataset, device, ranks, engine, shape, model, initial, loaders, selection, build_step)
-
-
-def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], device: torch.device) -> Classifier:
-    """Build the run's network for training, from torch's global generator."""
-    model = run.build(num_classes=num_classes, input_shape=shape).to(device)
-    drop_counters(model)
-    if run.config.batch_norm == "synchronised":
-        model = synchronised(model)
-    return model.to(memory_format=memory_format(run.config.precision, device))
 
 
 def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
