@@ -13,7 +13,6 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.gp_head import GPHead
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import reader
 from regmixup.training.optim import Average
 from regmixup.training.run import Run
 from regmixup.training.selection import METRICS, Selection
@@ -137,9 +136,10 @@ class TestWithOthers:
 
 
 def selection(model, metric="val-nll", **changes):
+    """A selection on the digits; changes: of the train set, and the validation set."""
     val = load_few("digits/val")
-    settings = {"classes": val.classes, "shape": (1, 8, 8), "read": reader(None, (8, 8)), **changes}
-    return Selection(model, metric, settings.pop("dataset", val), **settings)
+    dataset = changes.pop("dataset", val)
+    return Selection(model, config(select=metric), dataset, train_set=replace(val, **changes))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_classes_are_matched_by_name():
     part = ImageSet(val.images[kept], labels, tuple(val.classes[i] for i in order.tolist()), "some/val")
     torch.manual_seed(0)
     model = rm.networks.build("small", num_classes=10, in_channels=1)
-    ours = selection(model, dataset=part, classes=val.classes).measure(model, Ranks())
+    ours = selection(model, dataset=part).measure(model, Ranks())
     with torch.no_grad():
         expected = nn.functional.cross_entropy(model.eval()(val.images[kept]), val.labels[kept])
     assert ours["val-nll"] == pytest.approx(expected.item(), rel=1e-5)
@@ -195,9 +195,9 @@ class TestRefusals:
     def test_other_classes_and_other_sizes(self):
         model, val = nn.Linear(1, 1), load_few("digits/val")
         with pytest.raises(ValueError, match="validation must have the classes of the train set, got digits/val with"):
-            selection(model, classes=("cat", "dog"))
+            selection(model, classes=tuple("abcdefghij"))
         with pytest.raises(ValueError, match="validation must have images of 1x9x9, as the network sees, got 1x8x8"):
-            selection(model, shape=(1, 9, 9))
+            selection(model, images=torch.zeros(len(val), 1, 9, 9, dtype=torch.uint8))
         assert selection(model, dataset=replace(val, images=val.images.expand(-1, 3, -1, -1)))  # becomes grey
 
     def test_going_on_with_another_validation_set(self, tmp_path, monkeypatch):

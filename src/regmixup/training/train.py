@@ -1,27 +1,34 @@
-"""`rm.train`: from a configuration to a finished run, or to the runs of an ensemble's members."""
+"""`rm.train`: from a configuration to a finished run, or to the runs of an ensemble's members, and their records."""
 
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 
+import regmixup
 from regmixup import data, run_folder
-from regmixup.config import check_count
+from regmixup.config import NUMERICS_VERSION, check_count, encode
 from regmixup.storage import check_writable
-from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
+from regmixup.training.checkpoint import forget_previous
+from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
-from regmixup.training.finish import finish
+from regmixup.training.loading import clean_parts, reader
 from regmixup.training.loop import Training
 from regmixup.training.reporting import OnEpoch, OnStep, TensorBoard, check_tensorboard, counted_on
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
 from regmixup.training.stopping import Interrupted, Stop, stopping
+
+_PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
 
 
 class Hooks(TypedDict, total=False):
@@ -126,6 +133,69 @@ def train_to_end(training: Training, stop: Stop, *, tensorboard: bool, on_start:
             on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
         training.run_epochs(stop)
         finish(training, stop)
+
+
+def finish(training: Training, stop: Stop) -> None:
+    """Let the head see the train images once more, if it wants to, and record that the run has finished."""
+    finalized = finalize(training)
+    for copy in training.copies if finalized else ():
+        with copy.in_place():
+            finalize(training)
+    if finalized or training.config.total_epochs == 0:
+        training.save()
+    if training.ranks.first:
+        record = provenance_record(training)
+        forget_previous(training.run.folder)
+        run_folder.write_provenance(training.run.folder, record)
+    if signal := training.ranks.largest_of(stop.signal or 0)[0]:
+        raise Interrupted(signal)
+
+
+def finalize(training: Training) -> bool:
+    """Let the head see the clean train images, if it wants to; return whether it did."""
+    images = clean_parts(training.dataset, reader(training.transform, training.shape[1:]))
+    return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
+
+
+def provenance_record(training: Training) -> dict[str, Any]:
+    """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
+    config, selection = training.config, training.selection
+    sets = [training.dataset, *([selection.dataset] if selection is not None else [])]
+    return {
+        "fingerprint": training.run.fingerprint,
+        "commit": _commit(),
+        "seed": config.seed,
+        "data": {dataset.name: dataset.fingerprint for dataset in sets},
+        "input": list(training.shape),
+        "transform": training.transform and encode(training.transform),
+        "classes": list(training.dataset.classes),
+        "device": device_name(training.device),
+        "engine": encode(training.engine),
+        "execution": str(training.execution),
+        "processes": training.ranks.world,
+        "threads": torch.get_num_threads(),
+        "seconds": round(sum(record["seconds"] for record in training.history), 3),
+        **({"init": training.initial.record()} if training.initial is not None else {}),
+        **({"selected": selection.record()} if selection is not None else {}),
+        "versions": {
+            "regmixup": regmixup.__version__,
+            "numerics": NUMERICS_VERSION,
+            "python": platform.python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+    }
+
+
+def _commit() -> str | None:
+    """Return the commit of the code that runs, where git knows it."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():  # installed; it may lie in a repository of other code
+        return None
+    git = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def record_ensemble(run: Run) -> None:
