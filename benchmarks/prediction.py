@@ -26,7 +26,7 @@ from regmixup.data.images import ImageSet
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.mixing import to_float
 from regmixup.networks.precision import Precision, autocast, memory_format, products
-from regmixup.predictions.predict import BATCH_SIZES
+from regmixup.predictions.predict import BATCH_SIZES, store
 from regmixup.study.planned_run import Evaluation
 from regmixup.training.run import Run
 
@@ -68,8 +68,14 @@ def measure(config: rm.TrainConfig, precision: Precision, number: int, root: Pat
     passes()
     alone = min(seconds(passes) for _ in range(3)) * len(sets)
     test = f"{family}/test"
-    run.store([test], root=root, device=DEVICE)
-    stored = min(seconds(lambda: run.store(sets, root=root, device=DEVICE, again=True)) for _ in range(2))
+    store(run, [test], root=root, device=DEVICE)
+
+    def store_again() -> None:
+        for name in sets:
+            run.predictions_path(name).unlink(missing_ok=True)
+        store(run, sets, root=root, device=DEVICE)
+
+    stored = min(seconds(store_again) for _ in range(2))
 
     def evaluate() -> None:
         own, *shifted = (found.to(DEVICE) for found in run.predict_all([test, *sets], root=root, device=DEVICE))

@@ -140,7 +140,7 @@ def test_other_images_and_flags_without_a_second_model_are_refused(capsys, tmp_p
 
 
 def test_the_page_of_our_own_predictions_shows_their_images(tmp_path, finished_run):
-    finished_run.store(["digits/test", "photographs/test"], device="cpu")
+    finished_run.predict_all(["digits/test", "photographs/test"], device="cpu")
     folder = finished_run.folder / "predictions"
     words = (folder / "digits__test.safetensors", "--ood", folder / "photographs__test.safetensors")
     assert run("evaluate", *words, "--resamples", 0, "--html", tmp_path / "page.html") == 0
@@ -150,7 +150,7 @@ def test_the_page_of_our_own_predictions_shows_their_images(tmp_path, finished_r
 
 def test_the_page_names_examples_by_the_classes_of_the_model(tmp_path, finished_run):
     """Which number the labels, whatever the test set has."""
-    finished_run.store(["digits/test"], device="cpu")
+    finished_run.predict_all(["digits/test"], device="cpu")
     folder = shutil.copytree(finished_run.folder, tmp_path / "run")
     record = read_provenance(folder)
     for classes, named in (([f"the {one}" for one in record["classes"]], True), (["the first"], False)):

@@ -50,7 +50,7 @@ def digits():
 @pytest.fixture(scope="module")
 def run(run_of):
     found = run_of("small")
-    found.store(["digits/test", "photographs/test", *SHIFTED, "path:digits/test"], device="cpu")
+    found.predict_all(["digits/test", "photographs/test", *SHIFTED, "path:digits/test"], device="cpu")
     return found
 
 

@@ -13,11 +13,8 @@ from tests.training.ranks import at_step, build_plain, digits, note_positions, s
 KILLED, STOPPED = (digits(epochs=3, batch_size=64, dropout=0.2, seed=seed) for seed in (0, 1))
 
 
-def launch(folder, plain):
-    """torchrun --nproc-per-node 2 --max-restarts 1, whose processes are forks and so need no imports.
-
-    plain: with networks whose steps are short.
-    """
+def launch(folder):
+    """torchrun --nproc-per-node 2 --max-restarts 1, whose processes are forks and so need no imports."""
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -28,14 +25,13 @@ def launch(folder, plain):
         rdzv_endpoint="127.0.0.1:0",
         start_method="fork",
     )
-    elastic_launch(config, train)(folder, plain)
+    elastic_launch(config, train)(folder)
 
 
-def train(folder, plain):
+def train(folder):
     """Do the work of a process. The first generation loses rank 1 after an epoch; the second stops torchrun later."""
     torch.set_num_threads(1)
-    if plain:
-        Run.build = build_plain
+    Run.build = build_plain
     note_positions(folder / "positions.jsonl")
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         at_step(3, epoch=1, rank=1, do=send(signal.SIGKILL))

@@ -16,8 +16,7 @@ import regmixup as rm
 from regmixup.cli import main
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.predictions import predict
-from regmixup.training import checkpoint, loading, loop
+from regmixup.training import checkpoint, loop
 from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
@@ -172,20 +171,6 @@ def diverge(folder):
         rm.train(digits(batch_size=64), folder, device="cpu")
     except DivergedError:
         sys.exit(7)
-
-
-def predict_folder(folder, runs, images):
-    """Predictions for image files in batches of 4; every rank writes down what it decoded."""
-    opened = []
-
-    def open_and_note(path):
-        opened.append(Path(path).name)
-        return original(path)
-
-    original, loading.open_rgb, predict.BATCH_SIZES = loading.open_rgb, open_and_note, {"cpu": 4}
-    (run,) = map(Run.open, runs.iterdir())
-    run.predict(f"folder:{images}", device="cpu")
-    (folder / f"decoded-{os.environ['RANK']}.json").write_text(json.dumps(sorted(opened)))
 
 
 def note_positions(path):

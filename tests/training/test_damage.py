@@ -108,14 +108,3 @@ def test_a_run_that_is_trained_again_forgets_what_it_predicted(copy):
     copy.checkpoint.unlink()
     repeat(copy)
     assert not copy.predictions_path("digits/test").exists()
-
-
-def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):
-    settings = config("deep-ensemble", members=2, epochs=2)
-    run = rm.train(settings, tmp_path, device="cpu")
-    path = run.members()[0].folder / "history.jsonl"
-    path.write_text(path.read_text().splitlines(keepends=True)[1])
-    (run.folder / "provenance.json").unlink()
-    again = rm.train(settings, tmp_path, device="cpu")
-    assert [record["epoch"] for record in again.history()] == [1, 2]
-    assert again.history()[0] == run.members()[1].history()[0]

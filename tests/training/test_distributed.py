@@ -2,22 +2,17 @@
 
 import json
 import signal
-import subprocess
-import sys
 from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 import regmixup as rm
-from regmixup.data.loader import epoch_batches
 from regmixup.training.batch_norm import Statistics, check_every_process_has_images, synchronised
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.loading import make_loaders
 from regmixup.training.run import Run
 from regmixup.training.setup import prepare
 from regmixup.training.stopping import stopping
@@ -126,59 +121,20 @@ def test_a_loss_that_is_not_finite_on_one_rank_ends_all_of_them(tmp_path):
     assert all(torch.isfinite(tensor).all() for tensor in weights(only_run(tmp_path)).values())
 
 
-def write_images(folder):
-    """Ten images of one class; returns their names."""
-    pixels = torch.randint(256, (10, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    names = [f"{index}.png" for index in range(10)]
-    (folder / "some").mkdir(parents=True)
-    for image, name in zip(pixels, names, strict=True):
-        Image.fromarray(image.numpy()).save(folder / "some" / name)
-    return names
-
-
-def test_every_rank_decodes_its_own_files_and_the_first_writes_them_in_order(tmp_path):
-    names = write_images(tmp_path / "images")
-    run = rm.train(ranks.digits(epochs=1), tmp_path / "runs", device="cpu")
-    args = (tmp_path, tmp_path / "runs", tmp_path / "images")
-    assert ranks.run_ranks(3, ranks.predict_folder, *args) == [0, 0, 0]
-    decoded = [json.loads((tmp_path / f"decoded-{rank}.json").read_text()) for rank in range(3)]
-    assert decoded == [names[:4], names[4:8], names[8:]]
-    name = f"folder:{tmp_path / 'images'}"
-    stored = rm.predictions.load(run.predictions_path(name))
-    run.predictions_path(name).unlink()
-    torch.testing.assert_close(stored.logits, run.predict(name, device="cpu").logits)
-
-
-@pytest.mark.parametrize("command", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_killed_processes_and_a_stopped_torchrun_change_nothing(tmp_path, command):
-    """Rank 1 of the first run is killed and restarted; torchrun is stopped during the second, and started again.
-
-    command: by the command line, whose processes import everything.
-    """
-    assert ranks.run_processes([(elastic.launch, tmp_path, not command)]) != [0]
+def test_killed_processes_and_a_stopped_torchrun_change_nothing(tmp_path):
+    """Rank 1 of the first run is killed and restarted; torchrun is stopped during the second, and started again."""
+    assert ranks.run_processes([(elastic.launch, tmp_path)]) != [0]
     positions = [json.loads(line) for line in (tmp_path / "positions.jsonl").read_text().splitlines()]
     assert positions == [[0, 0], [1, 0], [0, 0]]
     killed, stopped = (resolve(config, CPU, world=2) for config in (elastic.KILLED, elastic.STOPPED))
     again = Run(tmp_path / "runs" / stopped.name, stopped)
     assert not again.finished
-    if not command:
-        assert ranks.run_ranks(2, train_all, [stopped], tmp_path / "runs", True) == [0, 0]
-    else:
-        resume_by_torchrun(tmp_path / "runs")
+    assert ranks.run_ranks(2, train_all, [stopped], tmp_path / "runs") == [0, 0]
     assert again.finished
-    assert ranks.run_ranks(2, train_all, [killed, stopped], tmp_path / "undisturbed", not command) == [0, 0]
+    assert ranks.run_ranks(2, train_all, [killed, stopped], tmp_path / "undisturbed") == [0, 0]
     for config in (killed, stopped):
         found, expected = (Run(tmp_path / runs / config.name, config) for runs in ("runs", "undisturbed"))
         assert_same_bits(weights(found), weights(expected))
-
-
-def resume_by_torchrun(runs):
-    words = ["--epochs", 3, "--batch-size", 64, "--dropout", 0.2, "--precision", "float32", "--seed", 1]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "regmixup"]
-    command = [*torchrun, "train", *words, "--runs", runs, "--device", "cpu"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(" ")[0] for line in done.stdout.splitlines()] == ["cpu:", "epoch", "run"]
 
 
 def test_a_second_signal_is_caught_too_under_torchrun():
@@ -188,26 +144,11 @@ def test_a_second_signal_is_caught_too_under_torchrun():
     assert stop.signal == signal.SIGTERM
 
 
-def train_all(configs, runs, plain):
+def train_all(configs, runs):
     """Train each, as `elastic.train` does."""
-    if plain:
-        Run.build = ranks.build_plain
+    Run.build = ranks.build_plain
     for config in configs:
         rm.train(config, runs, device="cpu")
-
-
-@pytest.mark.parametrize(("world", "shards"), [(2, 2), (2, 4), (3, 12)])
-def test_the_shards_of_all_ranks_are_the_batch_without_overlap(world, shards):
-    config = ranks.digits(batch_size=64, shards=shards)
-    dataset = rm.data.load("digits/train")
-    dealt = [make_loaders(dataset, config, CPU, workers=0, mine=range(rank, shards, world)) for rank in range(world)]
-    assert sum(map(len, dealt)) == shards
-    loaders = [loader for own in dealt for loader in own]
-    expected = epoch_batches(len(dataset), 64, config.seed, 1)
-    for batch, *parts in zip(expected, *(loader.picks(1) for loader in loaders), strict=True):
-        sizes = [len(part.index) for part in parts]
-        assert max(sizes) - min(sizes) <= 1
-        assert sorted(torch.cat([part.index for part in parts]).tolist()) == sorted(batch.tolist())
 
 
 @pytest.mark.parametrize(

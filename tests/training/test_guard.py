@@ -5,7 +5,6 @@ from typing import Literal
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 import regmixup as rm
@@ -108,11 +107,3 @@ def test_the_first_bad_step_is_remembered(bad):
         step(**{("statistics_now" if name == "statistics" else name): value for name, value in values.items()})
     assert guard.first_bad_step() == 1
     assert int(guard.step) == 4
-
-
-def test_statistics_that_overflow_stop_the_run_though_the_loss_is_finite(tmp_path, monkeypatch):
-    monkeypatch.undo()  # all the digits
-    with pytest.raises(DivergedError):
-        rm.train(rm.configure("digits", "dnn", epochs=4, lr=100.0), tmp_path, device="cpu")
-    for path in tmp_path.glob("*/*.safetensors"):
-        assert all(bool(torch.isfinite(t).all()) for t in load_file(path).values() if t.is_floating_point()), path

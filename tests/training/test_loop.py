@@ -7,7 +7,6 @@ import regmixup as rm
 from regmixup.data.splits import generator_for
 from regmixup.training.config import resolve
 from regmixup.training.shards import draw_shard
-from regmixup.training.train import mean_record
 from tests.holding import held_by_another_process
 
 
@@ -81,10 +80,3 @@ def test_a_run_owned_by_another_live_process_is_refused(tmp_path):
 def test_a_wrong_configuration_is_explained(changes, message):
     with pytest.raises(ValueError, match=message):
         config(**changes)
-
-
-def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
-    """Under Alternate a short epoch can miss one branch in some members and not in others."""
-    branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
-    records = [{"epoch": 2, **values} for values in branches]
-    assert mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}

@@ -47,7 +47,7 @@ def test_it_learns(method, trained, capsys):
 @pytest.mark.parametrize("method", some(METHODS, "regmixup", "kfac-llla", "deep-ensemble", "regmixup+sngp"))
 def test_it_trains_predicts_and_evaluates(method, trained, capsys):
     run = trained(method, capsys)
-    first, last = run.history()
+    first, *_, last = run.history()
     assert last["loss"] < first["loss"]
     evaluate(method, run)
 
@@ -97,6 +97,7 @@ def test_an_ensemble_is_the_mean_of_its_members_and_keeps_them(trained, capsys):
     found = run.predict("digits/test")
     assert torch.equal(found.member_logits, torch.stack(members))
     torch.testing.assert_close(found.logits, sum(members) / 2)
+    assert found.info["run"] == run.fingerprint
     assert [member.config.seed for member in run.members()] == [0, 1]
     resolved = {"epochs": EPOCHS, "precision": "float32", "shards": 1}
     plain = [rm.configure("digits", "dnn", seed=seed, **resolved) for seed in (0, 1)]

@@ -47,19 +47,6 @@ class TestStopping:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def test_another_thread_catches_nothing(self):
-        found = []
-
-        def enter():
-            with stopping() as stop:
-                found.append((stop.signal, handlers()))
-
-        before = handlers()
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        assert found == [(None, before)]
-
 
 def test_training_in_another_thread_ends_with_the_same_bits(tmp_path):
     expected = ending(rm.train(config(), tmp_path / "main", device="cpu"))

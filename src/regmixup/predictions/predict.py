@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 import torch
 
@@ -55,32 +55,60 @@ class TrainedRun(Protocol):
     def predictions_path(self, dataset: str) -> Path: ...
 
 
+class Options(TypedDict, total=False):
+    """The options of predictions, by default None.
+
+    root: where datasets read from disk lie. device: default, the accelerator if there is one.
+    features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would take
+    gigabytes: of these only the class moments are kept. An ensemble has none.
+    """
+
+    root: str | Path | None
+    device: str | torch.device | None
+    features: bool | None
+
+
+def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
+    """Return a run's predictions for datasets. What is stored but damaged is made again, with a warning."""
+    store(run, datasets, **options)
+    stored = []
+    for name in datasets:
+        path = run.predictions_path(name)
+        try:
+            stored.append(files.load(path))
+        except ValueError as error:
+            warnings.warn(f"{error}; predicted again", stacklevel=2)
+            path.unlink(missing_ok=True)
+            store(run, [name], **options)
+            stored.append(files.load(path))
+    return stored
+
+
 def store(
     run: TrainedRun,
-    datasets: list[str],
+    datasets: Sequence[str],
     *,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     features: bool | None = None,
 ) -> None:
-    """Make and store the predictions that are not stored yet: see `Run.store`.
+    """Make and store the predictions that are not stored yet, without reading those that are.
 
-    Those of an ensemble are the mean of its members' logits, with the members' own beside it.
+    Those of an ensemble are the mean of its members' logits, with the members' own beside it. Under torchrun all
+    processes must call this, and share the images.
     """
-    single = run.config.members == 1
+    options: Options = {"root": root, "device": device, "features": features}
     with joined(choose_device(device)) as ranks:
-        asked = datasets if ranks.first else []
-        lacking = [name for name in asked if not _is_stored(run, name, root, features=bool(features) and single)]
-        lacking = ranks.from_first(lacking)
+        lacking = ranks.from_first([name for name in datasets if ranks.first and not _is_stored(run, name, options)])
         if not lacking:
             return
         run.provenance()  # before anything is written, as there may be no model
         with run.owned(ranks):
-            if single:
-                predicted = _predict_each(run, lacking, root, device, features, ranks)
+            if run.config.members == 1:
+                predicted = _predict_each(run, lacking, ranks, options)
             else:
                 for member in run.members():
-                    store(member, lacking, root=root, device=device, features=features)
+                    store(member, lacking, **options)
                 predicted = ((name, _mean(run, name)) for name in (lacking if ranks.first else ()))
             for name, predictions in predicted:
                 if predictions is not None:
@@ -93,7 +121,7 @@ def _mean(run: TrainedRun, name: str) -> Predictions:
     return replace(mean, info={**mean.info, "run": run.fingerprint})
 
 
-def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features: bool) -> bool:
+def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
     """Return True if the file for a dataset records this run, dataset and precision.
 
     Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
@@ -106,11 +134,11 @@ def _is_stored(run: TrainedRun, name: str, root: str | Path | None, *, features:
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
-    if features and "features" not in fields:
+    if options["features"] and run.config.members == 1 and "features" not in fields:
         return False
     if any(info.get(key, "") != text for key, text in _record(run, name).items()):
         return False
-    return not find(name).may_change or info.get("data") == data.load(name, root=root).fingerprint
+    return not find(name).may_change or info.get("data") == data.load(name, root=options["root"]).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
@@ -120,15 +148,11 @@ def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
 
 
 def _predict_each(
-    run: TrainedRun,
-    names: list[str],
-    root: str | Path | None,
-    device: str | torch.device | None,
-    features: bool | None,
-    ranks: Ranks,
+    run: TrainedRun, names: list[str], ranks: Ranks, options: Options
 ) -> Iterator[tuple[str, Predictions | None]]:
     """Yield the predictions for each dataset, while the next ones are read."""
-    model = run.model(device=device, root=root)
+    root, features = options["root"], options["features"]
+    model = run.model(device=options["device"], root=root)
     where = next(model.parameters()).device
     model = model.to(memory_format=memory_format(run.predicts_in, where))
     if run.batch_norm != "trained":
@@ -146,7 +170,7 @@ def _predict_each(
 def _predict(
     run: TrainedRun, model: Classifier, name: str, source: LabelledImages, ranks: Ranks, features: bool | None
 ) -> Predictions | None:
-    """Return the predictions for one dataset on the first rank, None on the others. features: see `Run.store`.
+    """Return the predictions for one dataset on the first rank, None on the others. features: see `Options`.
 
     Images in memory must have the size that the network sees; for files see `Run.transform`.
     Ranks share whole batches, so every batch is what it would be in one process.

@@ -30,6 +30,7 @@ from regmixup import evaluation, metrics, posthoc, run_folder
 from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, as_given
+from regmixup.predictions.predict import store
 from regmixup.storage import digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study import figures
 from regmixup.study.archive import outcomes_path, write_outcomes
@@ -58,7 +59,7 @@ def evaluate_run(
     sets = planned.evaluate
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
     names = [*sets.datasets(), *([run.config.train_set] if _needs_train(planned) else [])]
-    run.store(names, features=planned.keeps_features or None, root=root, device=device)
+    store(run, names, features=planned.keeps_features or None, root=root, device=device)
     predicted = [run.predictions_path(name) for name in names]
     settings = (planned.label, run.fingerprint, sets, planned.posthoc, temperature)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -49,19 +49,14 @@ class Statistics:
             return
         changes = flattened(self.change)
         self.ranks.sum(changes)
-        for buffer, before, change in zip(self.buffers, self.before, cut_up(changes, self.before), strict=True):
-            torch.add(before, change, out=buffer)
+        parts = changes.split([buffer.numel() for buffer in self.buffers])
+        for buffer, before, change in zip(self.buffers, self.before, parts, strict=True):
+            torch.add(before, change.view_as(before), out=buffer)
 
 
 def flattened(tensors: Iterable[Tensor]) -> Tensor:
     """Return the values of all tensors in one row."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
-
-
-def cut_up(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts of a row of `flattened` tensors, each in the shape of its tensor: views, not copies."""
-    parts = row.split([tensor.numel() for tensor in tensors])
-    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def drop_counters(model: nn.Module) -> None:

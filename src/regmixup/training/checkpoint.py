@@ -57,16 +57,13 @@ class Checkpoint:
     position: Position
     data: str
 
-    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> None:
-        """Restore model, optimizer and further copies of the weights to this state, in place."""
-        self._copy_to(live_state(model, optimizer, copies))
-
     def restore_model(self, model: nn.Module) -> None:
         """Give a model the trained weights, in place: the selected ones or their running mean, if there are such."""
         prefix = next(first for first in _FIRST if any(name.startswith(first) for name in self.tensors))
-        self._copy_to(_named(prefix, model.state_dict()))
+        self.copy_to(_named(prefix, model.state_dict()))
 
-    def _copy_to(self, targets: dict[str, Tensor]) -> None:
+    def copy_to(self, targets: dict[str, Tensor]) -> None:
+        """Restore tensors, such as those of `live_state`, in place."""
         for name, target in targets.items():
             if name not in self.tensors and name.endswith(".num_batches_tracked"):
                 continue  # training counts batches only where a layer reads the count, see `drop_counters`

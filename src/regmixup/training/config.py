@@ -175,11 +175,11 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
     return dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
 
 
-def plugins_of(config: TrainConfig, method: str = "") -> tuple[Origin, ...]:
-    """Return where what a configuration, and a method, uses of plugins comes from; nothing for what is built in."""
+def plugins_of(config: TrainConfig) -> tuple[Origin, ...]:
+    """Return where what a configuration uses of plugins comes from; nothing for what is built in."""
     sets = [name for name in (config.train_set, config.validation) if name]
     used = [("dataset", catalogue.find(name).whole) for name in sets]
-    used += [("network", config.network), ("method", method)]
+    used.append(("network", config.network))
     waiting = [config.objective]
     for objective in waiting:
         if type(objective) not in objectives.OBJECTIVES.values():

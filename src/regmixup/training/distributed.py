@@ -35,14 +35,6 @@ class Ranks:
         """Return whether this is the process that writes files."""
         return self.rank == 0
 
-    def gather(self, value: T) -> list[T]:
-        """Return every rank's value, in rank order."""
-        if self.world == 1:
-            return [value]
-        values: list[T | None] = [None] * self.world
-        dist.all_gather_object(values, value)
-        return values  # type: ignore[return-value]
-
     def to_first(self, value: T) -> list[T]:
         """Return every rank's value, in rank order, on the first; nothing on the others."""
         if self.world == 1:
@@ -65,7 +57,7 @@ class Ranks:
                 dist.broadcast(tensor, src=0)
 
     def wait(self) -> None:
-        self.gather(None)
+        self.largest_of(0)
 
     def largest_of(self, *values: int) -> list[int]:
         """Return the largest of all ranks' numbers, for each of them."""

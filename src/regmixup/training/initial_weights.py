@@ -1,4 +1,4 @@
-"""Weights that training starts from: timm's own pretrained ones, or a file's, matched by name and shape.
+"""Weights that training starts from: a file's, or timm's own for its networks, matched by name and shape.
 
 A file is known by its checksum: `identify` adds it to the path, and the fingerprint of a configuration has the checksum
 in place of the path. Reading a file executes nothing.
@@ -27,8 +27,6 @@ TIMM = "timm"
 _MARK = "@sha256:"
 _ENOUGH = 0.9
 """Least share of the backbone's numbers that a file must have, and of the file's that the network must take."""
-_IN_TIMM = ("resnet18", "resnet50", "densenet121")
-"""Our networks whose weights timm has under the names of torchvision."""
 _INSIDE = ("state_dict", "model_state_dict", "model")
 """Where training scripts put the state dict in what they save."""
 
@@ -90,13 +88,19 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
         raise ValueError(
             f"init must be the file that the run began with (sha256 {recorded}), got {path} with {checksum}"
         )
-    tensors = _read(path, source, config.network, input_shape)
+    tensors = read_tensors(path)
+    if source == TIMM:
+        from regmixup.networks.timm_models import pretrained_state
+
+        channels, height, width = input_shape
+        state = pretrained_state(config.network, tensors, in_channels=channels, image_size=(height, width))
+        tensors = _without_counters(state)
     names = networks.library_names(config.network, model)
     targets = _without_counters(model.state_dict())
     taken = {name: theirs for name in targets for theirs in (name, names[name]) if theirs in tensors}
     loaded = {name: theirs for name, theirs in taken.items() if tensors[theirs].shape == targets[name].shape}
-    head = names.get("head.weight", "").removesuffix("weight")
-    _check_fit(config.network, path, targets, tensors, loaded, head=head)
+    heads = ("head.", names["head.weight"].removesuffix("weight")) if "head.weight" in names else ("head.",)
+    _check_fit(config.network, path, _without(heads, targets), _without(heads, tensors), loaded)
     with torch.no_grad():
         for name, theirs in loaded.items():
             targets[name].copy_(tensors[theirs])
@@ -111,41 +115,18 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
 
 
 def _check_fit(
-    network: str,
-    path: Path,
-    targets: dict[str, Tensor],
-    tensors: dict[str, Tensor],
-    loaded: dict[str, str],
-    *,
-    head: str,
+    network: str, path: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], loaded: dict[str, str]
 ) -> None:
-    """Reject weights of another architecture. head: how the file's names of the head begin."""
-    heads = ("head.", head) if head else ("head.",)
-    ours = {name: tensor.numel() for name, tensor in targets.items() if not name.startswith("head.")}
-    theirs = {name: tensor.numel() for name, tensor in tensors.items() if not name.startswith(heads)}
+    """Reject weights of another architecture. ours, theirs: the tensors of the backbone and of the file, by name."""
     filled = [name for name in ours if name in loaded]
-    used = {loaded[name] for name in filled}
-    share = sum(ours[name] for name in filled) / max(1, sum(ours.values()))
-    spent = sum(theirs.get(name, 0) for name in used) / max(1, sum(theirs.values()))
-    if min(share, spent) < _ENOUGH:
+    most = max(sum(tensor.numel() for tensor in tensors.values()) for tensors in (ours, theirs))
+    if sum(ours[name].numel() for name in filled) < _ENOUGH * most:
         raise ValueError(
             f"init must hold weights of {network}: {path} fits {len(filled)} of its backbone's {len(ours)} tensors by "
-            f"name and shape, and {len(theirs) - len(used)} of the file's {len(theirs)} are left. The file has names "
+            f"name and shape, and {len(theirs) - len(filled)} of the file's {len(theirs)} are left. The file has names "
             f"such as {shortened([*theirs], 2)}; wanted are such as {shortened([*ours], 2)}, or those of timm or "
             "torchvision"
         )
-
-
-def _read(path: Path, source: str, network: str, input_shape: Sequence[int]) -> dict[str, Tensor]:
-    """Return the tensors of a file by name; timm's as its own model has them."""
-    if source != TIMM:
-        return read_tensors(path)
-    from regmixup.networks import timm_models
-
-    channels, height, width = input_shape
-    weights = read_tensors(path)
-    state = timm_models.pretrained_state(network, weights, in_channels=channels, image_size=(height, width))
-    return _without_counters(state)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -172,16 +153,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     tensors = {str(name): tensor for name, tensor in named if isinstance(tensor, Tensor)}
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
-    return {
-        name: tensor
-        for name, tensor in _without_counters(_without_prefix(tensors)).items()
-        if not name.startswith(("optimizer.", "updates", "selected_"))
-    }
+    return _without(("optimizer.", "updates", "selected_"), _without_counters(_without_prefix(tensors)))
 
 
 def _without_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a state dict without batch norm's counters of batches."""
     return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+
+
+def _without(prefixes: tuple[str, ...], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -200,8 +181,8 @@ def _file_of(init: str, network: str) -> Path:
         if not path.is_file():
             raise ValueError(f"init must be timm or the path of a file with weights, found no file {path}")
         return path
-    if not network.startswith("timm/") and network not in _IN_TIMM:
-        raise ValueError(f"init must be a file or empty for {network}, got 'timm', which has {', '.join(_IN_TIMM)}")
+    if not network.startswith("timm/"):
+        raise ValueError(f"init must be a file or empty for {network}, got 'timm', which fits networks timm/...")
     from regmixup.networks.timm_models import pretrained_file
 
     return pretrained_file(network)

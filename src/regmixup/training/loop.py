@@ -243,8 +243,8 @@ class Training:
             raise Interrupted(signal)
 
     def totals(self) -> Totals:
-        """Return what this epoch's steps have reported so far, on all ranks."""
-        return combine(self.ranks.gather(self.tally.totals()))
+        """Return what this epoch's steps have reported so far on all ranks; nothing but on the first."""
+        return combine(self.ranks.to_first(self.tally.totals()))
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""

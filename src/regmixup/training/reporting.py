@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +20,6 @@ EpochRecord = dict[str, Any]
 OnStep = Callable[[StepRecord], None]
 OnEpoch = Callable[[EpochRecord], None]
 
-_WINDOW = 20
-"""Updates that throughput is averaged over."""
 _DUE = 1.0
 """Seconds after which another update of the throughput is worthwhile."""
 
@@ -99,14 +96,14 @@ def means(totals: Totals) -> dict[str, float]:
 
 
 class Throughput:
-    """Images per second over the last updates, and the seconds that a whole epoch takes at that rate.
+    """Images per second since the first update, and the seconds that a whole epoch takes at that rate.
 
     The first update only starts the clock: compilation and warm-up come before it. images: of an epoch.
     """
 
     def __init__(self, images: int) -> None:
         self.images = images
-        self._readings: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._first: tuple[float, int] | None = None
         self._last = time.perf_counter()
 
     def due(self) -> bool:
@@ -116,8 +113,9 @@ class Throughput:
     def update(self, count: int) -> dict[str, float]:
         """Return the throughput; nothing the first time. count: images so far in this run."""
         now = self._last = time.perf_counter()
-        self._readings.append((now, count))
-        then, before = self._readings[0]
+        if self._first is None:
+            self._first = now, count
+        then, before = self._first
         if now <= then or count <= before:
             return {}
         rate = (count - before) / (now - then)

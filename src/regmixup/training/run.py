@@ -6,12 +6,11 @@ The files of the folder are described in `regmixup.run_folder`; predictions are 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 
@@ -22,7 +21,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
-from regmixup.predictions import predict
+from regmixup.predictions.predict import Options, predict_all
 from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
@@ -194,57 +193,13 @@ class Run:
         """Return where the predictions for a dataset are stored."""
         return run_folder.predictions_folder(self.folder, self.batch_norm) / predictions.file_name(dataset)
 
-    def predict(
-        self,
-        dataset: str,
-        *,
-        root: str | Path | None = None,
-        device: str | torch.device | None = None,
-        features: bool | None = None,
-    ) -> Predictions:
-        """Return the model's predictions for a dataset, by name; made once, then read back. The rest as in `store`."""
-        return self.predict_all([dataset], root=root, device=device, features=features)[0]
+    def predict(self, dataset: str, **options: Unpack[Options]) -> Predictions:
+        """Return the model's predictions for a dataset, by name; made once, then read back. options: see `Options`."""
+        return self.predict_all([dataset], **options)[0]
 
-    def predict_all(
-        self,
-        datasets: list[str],
-        *,
-        root: str | Path | None = None,
-        device: str | torch.device | None = None,
-        features: bool | None = None,
-    ) -> list[Predictions]:
-        """`predict` for several datasets with one load of the model, and none if all are stored.
-
-        What is stored but damaged is made again, with a warning.
-        """
-        self.store(datasets, root=root, device=device, features=features)
-        stored = []
-        for name in datasets:
-            path = self.predictions_path(name)
-            try:
-                stored.append(predictions.load(path))
-            except ValueError as error:
-                warnings.warn(f"{error}; predicted again", stacklevel=2)
-                path.unlink(missing_ok=True)
-                self.store([name], root=root, device=device, features=features)
-                stored.append(predictions.load(path))
-        return stored
-
-    def store(
-        self,
-        datasets: list[str],
-        *,
-        root: str | Path | None = None,
-        device: str | torch.device | None = None,
-        features: bool | None = None,
-    ) -> None:
-        """Make and store the predictions that are not stored yet, without reading those that are.
-
-        features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
-        take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
-        must call this, and share the images.
-        """
-        predict.store(self, datasets, root=root, device=device, features=features)
+    def predict_all(self, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
+        """`predict` for several datasets with one load of the model, and none if all are stored."""
+        return predict_all(self, datasets, **options)
 
 
 def _read_config(folder: Path) -> TrainConfig:

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.metrics import accuracy, brier
 from regmixup.networks.precision import products
+from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts, match_channels
+from regmixup.training.loading import clean_parts, evaluation_transform, input_shape, match_channels, reader
 from regmixup.training.optim import Average, Copy, copy_values
 from regmixup.training.reporting import precise
 from regmixup.types import higher_is_better
@@ -40,33 +40,25 @@ _BATCH = 250
 class Selection(Copy):
     """The weights of the best epoch so far. Before the first epoch has ended these are the initial ones.
 
-    classes: of the train set, in label order. shape: channels, height and width of what the network sees. read: from an
-    image file to an image of that size.
+    dataset: the validation set. train_set: the images that the model is trained on.
     """
 
     prefix = "best."
 
     def __init__(
-        self,
-        model: nn.Module,
-        metric: str,
-        dataset: LabelledImages,
-        *,
-        classes: tuple[str, ...],
-        shape: tuple[int, int, int],
-        read: Reader,
+        self, model: nn.Module, config: TrainConfig, dataset: LabelledImages, *, train_set: LabelledImages
     ) -> None:
         super().__init__(model)
-        self.metric, self.dataset, self.shape, self.read = metric, dataset, shape, read
-        self.known = labels_among(dataset.classes, classes)
+        self.metric, self.dataset, self.shape = config.select, dataset, input_shape(train_set, config)
+        self.read = reader(evaluation_transform(config, files=train_set.shape is None), self.shape[1:])
+        self.known = labels_among(dataset.classes, train_set.classes)
         missing = [name for name, label in zip(dataset.classes, self.known.tolist(), strict=True) if label < 0]
         if missing:
             raise ValueError(
                 f"validation must have the classes of the train set, got {dataset.name} with {', '.join(missing[:5])}"
             )
-        becomes_grey = shape[0] == 1 and dataset.shape == (3, *shape[1:])
-        if dataset.shape is not None and dataset.shape != shape and not becomes_grey:
-            sizes = ("x".join(map(str, size)) for size in (shape, dataset.shape))
+        if dataset.shape not in (None, self.shape, (3, *self.shape[1:])):  # colours become grey
+            sizes = ("x".join(map(str, size)) for size in (self.shape, dataset.shape or ()))
             raise ValueError("validation must have images of {}, as the network sees, got {}".format(*sizes))
         self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.value = torch.full((), math.nan, dtype=precise(self.device), device=self.device)

@@ -16,7 +16,6 @@ from regmixup import data, run_folder
 from regmixup.data.catalogue import find
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
-from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import memory_format
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
@@ -25,7 +24,7 @@ from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine
 from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, reader
+from regmixup.training.loading import input_shape, make_loaders
 from regmixup.training.loop import ForwardPass, Training
 from regmixup.training.optim import set_frozen
 from regmixup.training.run import Run
@@ -51,27 +50,19 @@ def prepare(
     config = run.config
     shape = input_shape(dataset, config)
     torch.manual_seed(seed_for(config.seed, "init"))
-    model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
+    model = run.build(num_classes=len(dataset.classes), input_shape=shape).to(device)
+    drop_counters(model)
+    if config.batch_norm == "synchronised":
+        model = synchronised(model)
+    model = model.to(memory_format=memory_format(config.precision, device))
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
     set_frozen(model, frozen=config.frozen_at(0))
     mine = range(ranks.rank, config.num_shards, ranks.world)
     loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
     if config.batch_norm == "synchronised":
         check_every_process_has_images(loaders[0].num_images, config)
-    selection = None
-    if validation is not None:
-        read = reader(evaluation_transform(config, files=dataset.shape is None), shape[1:])
-        selection = Selection(model, config.select, validation, classes=dataset.classes, shape=shape, read=read)
+    selection = Selection(model, config, validation, train_set=dataset) if validation is not None else None
     return Training(run, dataset, device, ranks, engine, shape, model, initial, loaders, selection, build_step)
-
-
-def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], device: torch.device) -> Classifier:
-    """Build the run's network for training, from torch's global generator."""
-    model = run.build(num_classes=num_classes, input_shape=shape).to(device)
-    drop_counters(model)
-    if run.config.batch_norm == "synchronised":
-        model = synchronised(model)
-    return model.to(memory_format=memory_format(run.config.precision, device))
 
 
 def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
@@ -93,11 +84,12 @@ def resume(training: Training) -> Training:
     """Go to where the run was left, or stay at its beginning, and build its step; return the same training."""
     run, ranks = training.run, training.ranks
     stored = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
+    live = checkpoint.live_state(training.model, training.optimizer, training.copies)
     if stored is not None:
         check_same_data(run, stored.data, training.data_fingerprint)
-        stored.restore(training.model, training.optimizer, training.copies)
+        stored.copy_to(live)
     training.position = ranks.from_first(stored.position if stored is not None else Position())
-    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.copies).values())
+    ranks.copy_from_first(live.values())
     # The history is written before the checkpoint, so it may be ahead of it, never behind.
     training.history = [record for record in run.history() if record["epoch"] <= training.position.epoch]
     set_frozen(training.model, frozen=training.config.frozen_at(training.position.epoch))

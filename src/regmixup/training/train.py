@@ -1,29 +1,34 @@
-"""`rm.train`: from a configuration to a finished run, or to the runs of an ensemble's members."""
+"""`rm.train`: from a configuration to a finished run, or to the runs of an ensemble's members, and their records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import platform
+import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 
+import regmixup
 from regmixup import data, run_folder
-from regmixup.config import check_count
+from regmixup.config import NUMERICS_VERSION, check_count, encode
 from regmixup.storage import check_writable
-from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
-from regmixup.training.distributed import Ranks, joined
+from regmixup.training.checkpoint import forget_previous
+from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
+from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
-from regmixup.training.finish import finish
+from regmixup.training.loading import clean_parts, reader
 from regmixup.training.loop import Training
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, TensorBoard, check_tensorboard, counted_on
+from regmixup.training.reporting import OnEpoch, OnStep, TensorBoard, check_tensorboard, counted_on
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
 from regmixup.training.stopping import Interrupted, Stop, stopping
+
+_PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
 
 
 class Hooks(TypedDict, total=False):
@@ -50,6 +55,7 @@ def train(
 ) -> Run:
     """Train, or resume from the last checkpoint, or return at once if the run is finished.
 
+    The members of an ensemble are runs like any other, and may serve other studies; callbacks see one long training.
     Nothing is written before the data, the network and the device are known to be there.
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
@@ -77,11 +83,23 @@ def train(
             if ranks.first:
                 check_folder_unchanged(run, root)
         elif config.members > 1:
-            train_member = partial(
-                train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
-                on_start=on_start,
-            )  # fmt: skip
-            train_members(run, train_member, ranks=ranks, dry_run=dry_run, on_step=on_step, on_epoch=on_epoch)
+            for index, member in enumerate(run.members()):
+                earlier = index * config.total_epochs
+                train(
+                    member.config,
+                    runs,
+                    root=root,
+                    device=device,
+                    workers=workers,
+                    engine=engine,
+                    tensorboard=tensorboard,
+                    dry_run=dry_run,
+                    on_start=on_start,
+                    on_step=counted_on(on_step, earlier),
+                    on_epoch=counted_on(on_epoch, earlier),
+                )
+            if ranks.first and not dry_run:
+                record_ensemble(run)
         else:
             check_present(device)
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
@@ -117,52 +135,83 @@ def train_to_end(training: Training, stop: Stop, *, tensorboard: bool, on_start:
         finish(training, stop)
 
 
-def train_members(
-    run: Run,
-    train_member: Callable[..., Run],
-    *,
-    ranks: Ranks,
-    dry_run: bool,
-    on_step: OnStep | None,
-    on_epoch: OnEpoch | None,
-) -> None:
-    """Train every member of a deep ensemble, then record the ensemble.
-
-    train_member: `train` with everything given but the configuration and the callbacks. Members are runs like any
-    other, beside the ensemble's own folder, and may serve other studies. Callbacks see them as one long training.
-    """
-    for config in ranks.from_first([member.config for member in run.members() if not member.finished][:1]):
-        train_member(config, dry_run=True)  # so that nothing is written before the members can be trained
-    if dry_run:
-        return
-    with run.owned(ranks):
-        members = []
-        for index, member in enumerate(run.members()):
-            earlier = index * run.config.total_epochs
-            hooks = {"on_step": counted_on(on_step, earlier), "on_epoch": counted_on(on_epoch, earlier)}
-            members.append(train_member(member.config, **hooks))
-        if ranks.first:
-            record_ensemble(run, members)
+def finish(training: Training, stop: Stop) -> None:
+    """Let the head see the train images once more, if it wants to, and record that the run has finished."""
+    finalized = finalize(training)
+    for copy in training.copies if finalized else ():
+        with copy.in_place():
+            finalize(training)
+    if finalized or training.config.total_epochs == 0:
+        training.save()
+    if training.ranks.first:
+        record = provenance_record(training)
+        forget_previous(training.run.folder)
+        run_folder.write_provenance(training.run.folder, record)
+    if signal := training.ranks.largest_of(stop.signal or 0)[0]:
+        raise Interrupted(signal)
 
 
-def record_ensemble(run: Run, members: Sequence[Run]) -> None:
-    """Record an ensemble whose members are trained: means over their histories, and what they have in common."""
-    run_folder.delete_predictions(run.folder)
-    records = [record for member in members for record in member.history()]  # some may have been lost
-    epochs = sorted({record["epoch"] for record in records})
-    run_folder.write_history(run.folder, [mean_record([r for r in records if r["epoch"] == epoch]) for epoch in epochs])
+def finalize(training: Training) -> bool:
+    """Let the head see the clean train images, if it wants to; return whether it did."""
+    images = clean_parts(training.dataset, reader(training.transform, training.shape[1:]))
+    return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
+
+
+def provenance_record(training: Training) -> dict[str, Any]:
+    """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
+    config, selection = training.config, training.selection
+    sets = [training.dataset, *([selection.dataset] if selection is not None else [])]
+    return {
+        "fingerprint": training.run.fingerprint,
+        "commit": _commit(),
+        "seed": config.seed,
+        "data": {dataset.name: dataset.fingerprint for dataset in sets},
+        "input": list(training.shape),
+        "transform": training.transform and encode(training.transform),
+        "classes": list(training.dataset.classes),
+        "device": device_name(training.device),
+        "engine": encode(training.engine),
+        "execution": str(training.execution),
+        "processes": training.ranks.world,
+        "threads": torch.get_num_threads(),
+        "seconds": round(sum(record["seconds"] for record in training.history), 3),
+        **({"init": training.initial.record()} if training.initial is not None else {}),
+        **({"selected": selection.record()} if selection is not None else {}),
+        "versions": {
+            "regmixup": regmixup.__version__,
+            "numerics": NUMERICS_VERSION,
+            "python": platform.python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+    }
+
+
+def _commit() -> str | None:
+    """Return the commit of the code that runs, where git knows it."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():  # installed; it may lie in a repository of other code
+        return None
+    git = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def record_ensemble(run: Run) -> None:
+    """Record an ensemble whose members are trained: their epochs one after the other, and what they have in common."""
+    members, history = run.members(), []
+    for index, member in enumerate(members):
+        earlier = index * run.config.total_epochs
+        history += [{**record, "epoch": earlier + record["epoch"]} for record in member.history()]
     shared = {key: entry for key, entry in members[0].provenance().items() if key != "selected"}  # each its own
     record = {
         "fingerprint": run.fingerprint,
         "seed": run.config.seed,
-        "seconds": round(sum(record["seconds"] for record in records), 3),
+        "seconds": round(sum(record["seconds"] for record in history), 3),
         "members": [member.folder.name for member in members],
     }
-    run_folder.write_provenance(run.folder, {**shared, **record})
-
-
-def mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
-    """Return the mean record of one epoch: of each number over the members that have it."""
-    names = dict.fromkeys(name for record in records for name in record if name != "epoch")
-    means = {name: fmean(record[name] for record in records if name in record) for name in names}
-    return {"epoch": records[0]["epoch"], **means}
+    with run.owned():
+        run_folder.delete_predictions(run.folder)
+        run_folder.write_history(run.folder, history)
+        run_folder.write_provenance(run.folder, {**shared, **record})
