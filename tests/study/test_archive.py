@@ -35,9 +35,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def kept(finished_study, tmp_path_factory):
-    """The archives of the mini study's runs, with logits."""
+    """The archives of the mini study's runs."""
     folder = tmp_path_factory.mktemp("kept")
-    run_study(finished_study.study, finished_study.runs, device="cpu", archive=folder, logits=True)
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=folder)
     return folder
 
 
@@ -62,7 +62,7 @@ def report(here: Path) -> list[str]:
 def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
     for entry in read_table(finished_study.folder / "study.json")["runs"]:
         folder, stem = kept / entry["folder"], entry["stem"]
-        names = {"config.json", "provenance.json", "history.jsonl", f"logits-{stem}.npz", NOTE}
+        names = {"config.json", "provenance.json", "history.jsonl", NOTE}
         names |= {f"rows-{stem}.csv.gz", f"figures-{stem}.json.gz", f"outcomes-{stem}.npz"}
         assert {path.name for path in folder.iterdir()} == names
         run = Run.open(finished_study.runs / entry["folder"])
@@ -75,11 +75,11 @@ def test_an_archive_holds_everything_but_weights_and_predictions(finished_study,
         assert {*note["files"], NOTE} == names
 
 
-def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
+def test_outcomes_say_what_the_predictions_do(finished_study, kept):
     entry = read_table(finished_study.folder / "study.json")["runs"][-1]
     folder, stem = kept / entry["folder"], entry["stem"]
     run = Run.open(finished_study.runs / entry["folder"])
-    outcomes, logits = np.load(folder / f"outcomes-{stem}.npz"), np.load(folder / f"logits-{stem}.npz")
+    outcomes = np.load(folder / f"outcomes-{stem}.npz")
     for name in ("digits/test", "photographs/test"):
         stored = predictions.load(run.predictions_path(name))
         probs = stored.logits.double().softmax(1)
@@ -88,12 +88,10 @@ def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
         torch.testing.assert_close(uncertainty, 1 - probs.amax(1), rtol=1e-3, atol=1e-7)
         score = torch.from_numpy(outcomes[f"{name}:dempster_shafer"]).double()
         torch.testing.assert_close(score, scores.dempster_shafer(stored.logits).double(), rtol=1e-3, atol=1e-7)
-        assert (logits[f"{name}:labels"] == stored.labels.numpy()).all()
-        np.testing.assert_allclose(logits[f"{name}:logits"], stored.logits.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def test_archives_repeat_byte_by_byte(finished_study, kept, tmp_path):
-    run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path, logits=True)
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path)
     files = [path for path in kept.rglob("*") if path.is_file()]
     assert files
     for path in files:

@@ -177,7 +177,7 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
-    assert attempt(Job(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).rows
+    assert attempt(Job(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).error == ""
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])
     assert [record["loss"] for record in task.history()] == [record["loss"] for record in records]
 
@@ -193,8 +193,8 @@ def test_a_run_is_trained_while_another_process_trains_its_companion(companions,
         assert companion in attempt(job, task, CPU).held
     assert task.run.finished
     (tmp_path / "later").rename(checkpoint)
-    rows = attempt(job, task, CPU).rows
-    assert [row.value for row in rows if row.metric == "temperature"] == [
+    assert attempt(job, task, CPU).error == ""
+    assert [row.value for row in task.rows() if row.metric == "temperature"] == [
         row.value for row in companions[2] if row.metric == "temperature" and row.method == "dnn" and row.seed == 1
     ]
 

@@ -67,8 +67,6 @@ class StudyVerb(Resources):
     archive: Path | None = None
     """Also keep every finished run here without its weights and predictions: about 250 kilobytes. A
     run archived here is done, wherever it was trained."""
-    logits: Switch = False
-    """Also archive the logits of test and OOD sets, in float16."""
     minutes: float | None = None
     """Start no run that would not end within so many minutes, judged by the last epochs of similar runs; print what is
     left."""
@@ -113,7 +111,6 @@ def main(args: Sequence[str]) -> None:
             progress=progress,
             launcher=launcher,
             archive=verb.archive,
-            logits=verb.logits,
             minutes=verb.minutes,
         )
     if (folder / "rows.csv").is_file():

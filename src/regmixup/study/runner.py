@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +61,6 @@ def run_study(
     progress: Progress | None = None,
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
-    logits: bool = False,
     minutes: float | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
@@ -72,8 +71,8 @@ def run_study(
     at the same time share its runs: a run that another process holds is skipped, and waited for at the end, but not
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
-    done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them; if none would, that is an error.
+    done, also one of a study that this one `reuses`. minutes: start no run that would not end within them; if none
+    would, that is an error.
     """
     if launcher is not None and device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
@@ -84,7 +83,6 @@ def run_study(
         workers=workers,
         engine=engine,
         archive=Path(archive).absolute() if archive else None,
-        logits=logits,
     )
     _check_request(study, job, launcher, minutes)
     budget = Budget(minutes, launcher.device) if minutes is not None else None
@@ -92,18 +90,20 @@ def run_study(
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
-    undone = {task.index for task in tasks if not task.done}
-    with closing(launcher.open(job, progress)) as pool, _stopped_by_sigterm():
-        outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, pool, progress, budget)}
+    undone = [task for task in tasks if not task.done]
+    launcher.open(job, progress)
+    with closing(launcher), _stopped_by_sigterm():
+        outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, launcher, progress, budget)}
+    failed = {index: outcome for index, outcome in outcomes.items() if outcome.error}
     while True:
         with suppress(InUseError):
-            _collect(study, folder, _measured(tasks, outcomes))
+            _collect(study, folder, _measured([task for task in tasks if task.index not in failed]))
             break
         time.sleep(COLLECT_SECONDS)
-    if failed := [outcome for outcome in outcomes.values() if outcome.rows is None]:
-        raise FailedRunsError(_explain(failed, total=len(tasks)))
-    if budget is not None and undone.isdisjoint(outcomes):
-        _check_minutes(budget, [task for task in tasks if task.index in undone])
+    if failed:
+        raise FailedRunsError(_explain([*failed.values()], total=len(tasks)))
+    if budget is not None and not any(task.index in outcomes for task in undone):
+        _check_minutes(budget, undone)
     return folder
 
 
@@ -152,20 +152,14 @@ def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
         )
 
 
-def _measured(tasks: Sequence[Task], outcomes: Mapping[int, TaskOutcome]) -> list[tuple[Task, list[Row]]]:
-    """Return the tasks that are done, in the plan's order, with their rows.
-
-    Rows of tasks that have no outcome here, as another process has done them or this one has not come to them, are read
-    from their run folders.
-    """
+def _measured(tasks: Sequence[Task]) -> list[tuple[Task, list[Row]]]:
+    """Return the tasks that are done, whichever process has done them, with their rows."""
     measured = []
     for task in tasks:
-        if task.index in outcomes:
-            measured.append((task, outcomes[task.index].rows or []))
-        elif task.archive is None and task.done:
+        if task.done:
             with suppress(OSError, ValueError):  # damaged or half written: it is measured again when its turn comes
                 measured.append((task, task.rows()))
-    return [(task, rows) for task, rows in measured if rows]
+    return measured
 
 
 def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row]]]) -> None:
