@@ -1,10 +1,8 @@
 """Archived runs: small, complete for tables and figures, checked, and as good as the run for a study."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,41 +196,6 @@ def test_minutes_too_few_for_any_run_are_an_error_so_that_a_queue_does_not_begin
     with held_by_another_process(here / "runs" / lost.name):
         assert main(limited) == 0  # another process is at it
     assert "left   1 network to train" in capsys.readouterr().out
-
-
-def test_the_job_of_the_page_on_launchers_comes_back_until_the_study_is_done(finished_study, kept, tmp_path, capsys):
-    """Stand-ins for regmixup and scontrol: the first answers what the real one does, before and after."""
-    page = (Path(__file__).parents[2] / "docs" / "launchers.md").read_text()
-    (tmp_path / "job.sh").write_text(re.search(r"```sh\n(#!/bin/sh.*?)```", page, flags=re.DOTALL)[1])
-    (tmp_path / "regmixup").write_text('#!/bin/sh\necho "$@" >> asked\ncase "$*" in *--dry-run) cat answer;; esac\n')
-    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" >> requeued\n')
-    for name in ("regmixup", "scontrol"):
-        (tmp_path / name).chmod(0o755)
-    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": "/home/me", "SLURM_JOB_ID": "7"}
-    for archive, times in ((tmp_path / "none", 1), (kept, 1)):
-        where = ["--runs", str(tmp_path / "runs"), "--archive", str(archive), "--device", "cpu"]
-        assert main(["study", finished_study.study.source, *where, "--dry-run"]) == 0
-        (tmp_path / "answer").write_text(capsys.readouterr().out)
-        subprocess.run(["/bin/sh", "job.sh"], cwd=tmp_path, env=variables, check=True)
-        assert (tmp_path / "requeued").read_text() == "requeue 7\n" * times
-    first, second = (tmp_path / "asked").read_text().splitlines()[:2]
-    assert first == "study length --root /home/me/data --runs runs --archive results/length --minutes 55"
-    assert second.removesuffix("--dry-run") == first.removesuffix("--minutes 55")
-    (tmp_path / "regmixup").write_text("#!/bin/sh\nexit 2\n")
-    assert subprocess.run(["/bin/sh", "job.sh"], cwd=tmp_path, env=variables).returncode == 2
-    assert (tmp_path / "requeued").read_text() == "requeue 7\n"  # a job that can do nothing does not come back
-
-
-def test_a_report_keeps_measured_runs_beside_archived_ones_and_writes_where_it_is_told(finished_study, kept, tmp_path):
-    """Copying a colleague's archives among one's own runs must not make the table smaller."""
-    runs = shutil.copytree(finished_study.runs, tmp_path / "runs")
-    first = sorted(kept.iterdir())[0]
-    shutil.rmtree(runs / first.name)
-    shutil.copytree(first, runs / first.name)
-    shutil.rmtree(runs / "study-mini")
-    main(["report", str(finished_study.study.source), "--runs", str(runs), "--out", str(tmp_path / "out")])
-    assert not (runs / "study-mini").exists()
-    assert (tmp_path / "out" / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
 
 
 @pytest.mark.parametrize("methods", ['"dnn", "regmixup"', '"deep-ensemble"'])

@@ -18,7 +18,6 @@ from regmixup.study.launchers import RETRIES, InTurn, Processes, RayTasks, all_d
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.tasks import Job
 from regmixup.training.run import Run
-from tests.holding import held_by_another_process
 from tests.study.killing import KillOne
 from tests.study.mini import MINI, write_mini
 
@@ -51,30 +50,6 @@ def test_a_run_that_fails_leaves_its_traceback_and_the_same_command_tries_it_aga
     run_study(study, runs, device="cpu")
     assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
     assert not note.exists()
-
-
-def test_a_run_that_another_process_holds_is_waited_for(unfinished, study, expected):
-    runs = unfinished.folder.parent
-    done = []
-
-    class ReleaseAfterTheOthers:
-        def begin(self, label, epochs): ...
-        def hooks(self, label, epochs):
-            return {}
-
-        def epoch(self, label, record): ...
-        def end(self, label, note):
-            done.append(label)
-            if len(done) == 3:
-                holding.__exit__(None, None, None)
-
-    holding = held_by_another_process(unfinished.folder)
-    holding.__enter__()
-    waits = rf"regmixup seed 0 waits: {unfinished.folder} is in use by another process \(pid [^)]*\)"
-    with pytest.warns(UserWarning, match=waits):
-        run_study(study, runs, device="cpu", progress=ReleaseAfterTheOthers())
-    assert done == ["dnn seed 0", "dnn seed 1", "regmixup seed 1", "regmixup seed 0"]
-    assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
 
 
 def test_a_termination_signal_stops_a_study_as_ctrl_c_does(unfinished, study):

@@ -3,6 +3,7 @@
 import re
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,7 @@ def drop_lines(path):
         (drop_lines, "*/rows-*.csv", ""),
         (zero, "*/rows-*.json", ""),
         (zero, "*/figures-*.json", ""),
+        (Path.unlink, "*/outcomes-*.npz", ""),
         (zero, "*/predictions/digits__test.safetensors", "digits__test.safetensors: .*; predicted again"),
         (zero, "study-mini/study.json", ""),
         (drop_lines, "study-mini/rows.csv", ""),

@@ -22,7 +22,7 @@ from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import explain_missing, missing_data, status_lines
+from regmixup.study.status import missing_data, status_lines
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 
@@ -148,7 +148,7 @@ def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
     if choices := missing_choices(study, verb.runs):
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
     if missing := missing_data([task.planned for task in tasks if not task.done], verb.root):
-        print(explain_missing(missing))
+        print(missing)
 
 
 def _print_results(folder: Path, console: Console) -> None:

@@ -17,6 +17,7 @@ import torch
 from regmixup import run_folder
 from regmixup.config import encode
 from regmixup.data.catalogue import find
+from regmixup.data.files import MissingDataError, data_root
 from regmixup.evaluation.evaluate import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.names import shortened
@@ -28,7 +29,7 @@ from regmixup.study.dispatch import Launcher, Progress, dispatch
 from regmixup.study.launchers import InTurn, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.status import check_data
+from regmixup.study.status import missing_data
 from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
@@ -85,7 +86,7 @@ def run_study(
         archive=Path(archive).absolute() if archive else None,
     )
     _check_request(study, job, launcher, minutes)
-    budget = Budget(minutes, launcher.device) if minutes is not None else None
+    budget = Budget(minutes) if minutes is not None else None
     tasks = find_tasks(list(study.runs()), job.runs, launcher.device, archive_places(study, job.archive, job.runs))
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     folder = study_folder(study, runs)
@@ -138,7 +139,11 @@ def _check_tasks(job: Job, tasks: Sequence[Task], device: torch.device) -> None:
             check_trainable(run)
     if job.archive is not None and tasks:
         check_writable(job.archive / NOTE)
-    check_data([task.planned for task in tasks], job.root)
+    if missing := missing_data([task.planned for task in tasks], job.root):
+        raise MissingDataError(
+            f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
+            "name their folder by --root or the environment variable REGMIXUP_DATA"
+        )
 
 
 def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
