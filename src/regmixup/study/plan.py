@@ -40,8 +40,8 @@ class Study:
     select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
     confirms: the study that selects what this one measures; this one then only runs with these choices.
     reuses: other studies, whose archived runs count as done here; their archives lie in folders beside this study's.
-    refresh_batch_norm: the methods (true for all) that are also evaluated with batch-norm statistics estimated again
-    from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
+    refresh_batch_norm: evaluate every run also with batch-norm statistics estimated again from its train images. These
+    are further lines of the same runs, such as regmixup(bn=refreshed).
     refresh_augmented, refresh_mixed: then evaluate them with statistics of augmented images, and of mixed ones, too.
 
     The last three are not for files. scale: "smoke" runs in seconds, see `smoke.py`. source: the study file.
@@ -61,7 +61,7 @@ class Study:
     select: bool = False
     confirms: str = ""
     reuses: tuple[str, ...] = ()
-    refresh_batch_norm: bool | tuple[str, ...] = False
+    refresh_batch_norm: bool = False
     refresh_augmented: bool = False
     refresh_mixed: bool = False
     description: str = ""
@@ -95,7 +95,7 @@ class Study:
             check_distinct(name, getattr(self, name))
         for method in self.methods:
             methods.get(method)
-        for section in ("only", "seeds_of", "grid", "refreshed"):
+        for section in ("only", "seeds_of", "grid"):
             for method in getattr(self, section):
                 check_name(f"method of {section}", method, self.methods)
         for method, entries in (*self.only.items(), *self.seeds_of.items()):
@@ -107,13 +107,6 @@ class Study:
         for key, value in (*self.train.items(), *self.evaluate.items()):
             if isinstance(value, dict):
                 check_name("recipe or family of a section", key, sections)
-
-    @property
-    def refreshed(self) -> tuple[str, ...]:
-        """Return the methods that are also evaluated with refreshed batch-norm statistics."""
-        if isinstance(self.refresh_batch_norm, tuple):
-            return self.refresh_batch_norm
-        return self.methods if self.refresh_batch_norm else ()
 
     @cached_property
     def evaluations(self) -> dict[str, Evaluation]:
@@ -161,7 +154,7 @@ class Study:
     def _lines(self, recipe: str, method: str, seed: int) -> Iterator[PlannedRun]:
         """Plan the points of a method's grid, each with the lines of its refreshed batch-norm statistics."""
         refreshed: list[BatchNorm] = []
-        if method in self.refreshed:
+        if self.refresh_batch_norm:
             refreshed.append("refreshed")
             refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
             refreshed += ["refreshed-mixed"] if self.refresh_mixed else []

@@ -37,7 +37,6 @@ from regmixup.types import Row
 
 COLLECT_SECONDS = 0.1
 """Time until a table that another process writes is tried again."""
-_SHOWN = 10
 
 
 class FailedRunsError(RuntimeError):
@@ -108,10 +107,8 @@ def run_study(
     return folder
 
 
-def _check_request(study: object, job: Job, launcher: Launcher, minutes: float | None) -> None:
+def _check_request(study: Study, job: Job, launcher: Launcher, minutes: float | None) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
-    if not isinstance(study, Study):
-        raise ValueError(f"study must be a Study, as regmixup.study.load returns, got {study!r}")
     if world_size() > 1:
         raise ValueError(
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
@@ -204,7 +201,7 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
     if absent := [task.label for task in tasks if not task.done]:
         precision = done[0].run.config.precision
         where = f"as neither archived nor measured in {runs} with precision {precision}"
-        warnings.warn(f"left out of the table, {where}: {shortened(absent, _SHOWN)}", stacklevel=2)
+        warnings.warn(f"left out of the table, {where}: {shortened(absent, 10)}", stacklevel=2)
     into = into if into is not None else study_folder(study, runs)
     _collect(study, into, [(task, task.rows()) for task in done])
     return into

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from regmixup import run_folder
 from regmixup.data.catalogue import find
@@ -17,10 +16,8 @@ from regmixup.study.cost import estimate
 from regmixup.study.planned_run import PlannedRun
 from regmixup.study.tasks import Task
 
-State = Literal["done", "running", "to do", "failed"]
 
-
-def state_of(task: Task) -> State:
+def state_of(task: Task) -> str:
     """Return the state of a task: done, running while a live process holds the folder, failed, or to do."""
     if task.done:
         return "done"
