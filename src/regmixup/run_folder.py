@@ -20,8 +20,8 @@
     .partial-*                       unfinished files, which a kill leaves behind: storage.replacing
 
 An archived run (study/archive.py, write_archive) is a folder of the same name with config.json, provenance.json,
-history.jsonl, rows-STEM.csv.gz, figures-STEM.json.gz, outcomes-STEM.npz, where asked for logits-STEM.npz, and
-archive.json, which has the checksums of all of these.
+history.jsonl, rows-STEM.csv.gz, figures-STEM.json.gz, outcomes-STEM.npz, and archive.json, which has the checksums of
+all of these.
 
 A run is finished when `training.run.Run.finished` says so: config.json, provenance.json and the checkpoint of the last
 epoch can be read. Of an archived run provenance.json is enough.

@@ -1,10 +1,8 @@
 """Archived runs: small, complete for tables and figures, checked, and as good as the run for a study."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +33,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def kept(finished_study, tmp_path_factory):
-    """The archives of the mini study's runs, with logits."""
+    """The archives of the mini study's runs."""
     folder = tmp_path_factory.mktemp("kept")
-    run_study(finished_study.study, finished_study.runs, device="cpu", archive=folder, logits=True)
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=folder)
     return folder
 
 
@@ -62,7 +60,7 @@ def report(here: Path) -> list[str]:
 def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
     for entry in read_table(finished_study.folder / "study.json")["runs"]:
         folder, stem = kept / entry["folder"], entry["stem"]
-        names = {"config.json", "provenance.json", "history.jsonl", f"logits-{stem}.npz", NOTE}
+        names = {"config.json", "provenance.json", "history.jsonl", NOTE}
         names |= {f"rows-{stem}.csv.gz", f"figures-{stem}.json.gz", f"outcomes-{stem}.npz"}
         assert {path.name for path in folder.iterdir()} == names
         run = Run.open(finished_study.runs / entry["folder"])
@@ -75,11 +73,11 @@ def test_an_archive_holds_everything_but_weights_and_predictions(finished_study,
         assert {*note["files"], NOTE} == names
 
 
-def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
+def test_outcomes_say_what_the_predictions_do(finished_study, kept):
     entry = read_table(finished_study.folder / "study.json")["runs"][-1]
     folder, stem = kept / entry["folder"], entry["stem"]
     run = Run.open(finished_study.runs / entry["folder"])
-    outcomes, logits = np.load(folder / f"outcomes-{stem}.npz"), np.load(folder / f"logits-{stem}.npz")
+    outcomes = np.load(folder / f"outcomes-{stem}.npz")
     for name in ("digits/test", "photographs/test"):
         stored = predictions.load(run.predictions_path(name))
         probs = stored.logits.double().softmax(1)
@@ -88,12 +86,10 @@ def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
         torch.testing.assert_close(uncertainty, 1 - probs.amax(1), rtol=1e-3, atol=1e-7)
         score = torch.from_numpy(outcomes[f"{name}:dempster_shafer"]).double()
         torch.testing.assert_close(score, scores.dempster_shafer(stored.logits).double(), rtol=1e-3, atol=1e-7)
-        assert (logits[f"{name}:labels"] == stored.labels.numpy()).all()
-        np.testing.assert_allclose(logits[f"{name}:logits"], stored.logits.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def test_archives_repeat_byte_by_byte(finished_study, kept, tmp_path):
-    run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path, logits=True)
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path)
     files = [path for path in kept.rglob("*") if path.is_file()]
     assert files
     for path in files:
@@ -198,41 +194,6 @@ def test_minutes_too_few_for_any_run_are_an_error_so_that_a_queue_does_not_begin
     with held_by_another_process(here / "runs" / lost.name):
         assert main(limited) == 0  # another process is at it
     assert "left   1 network to train" in capsys.readouterr().out
-
-
-def test_the_job_of_the_page_on_launchers_comes_back_until_the_study_is_done(finished_study, kept, tmp_path, capsys):
-    """Stand-ins for regmixup and scontrol: the first answers what the real one does, before and after."""
-    page = (Path(__file__).parents[2] / "docs" / "launchers.md").read_text()
-    (tmp_path / "job.sh").write_text(re.search(r"```sh\n(#!/bin/sh.*?)```", page, flags=re.DOTALL)[1])
-    (tmp_path / "regmixup").write_text('#!/bin/sh\necho "$@" >> asked\ncase "$*" in *--dry-run) cat answer;; esac\n')
-    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" >> requeued\n')
-    for name in ("regmixup", "scontrol"):
-        (tmp_path / name).chmod(0o755)
-    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": "/home/me", "SLURM_JOB_ID": "7"}
-    for archive, times in ((tmp_path / "none", 1), (kept, 1)):
-        where = ["--runs", str(tmp_path / "runs"), "--archive", str(archive), "--device", "cpu"]
-        assert main(["study", finished_study.study.source, *where, "--dry-run"]) == 0
-        (tmp_path / "answer").write_text(capsys.readouterr().out)
-        subprocess.run(["/bin/sh", "job.sh"], cwd=tmp_path, env=variables, check=True)
-        assert (tmp_path / "requeued").read_text() == "requeue 7\n" * times
-    first, second = (tmp_path / "asked").read_text().splitlines()[:2]
-    assert first == "study length --root /home/me/data --runs runs --archive results/length --minutes 55"
-    assert second.removesuffix("--dry-run") == first.removesuffix("--minutes 55")
-    (tmp_path / "regmixup").write_text("#!/bin/sh\nexit 2\n")
-    assert subprocess.run(["/bin/sh", "job.sh"], cwd=tmp_path, env=variables).returncode == 2
-    assert (tmp_path / "requeued").read_text() == "requeue 7\n"  # a job that can do nothing does not come back
-
-
-def test_a_report_keeps_measured_runs_beside_archived_ones_and_writes_where_it_is_told(finished_study, kept, tmp_path):
-    """Copying a colleague's archives among one's own runs must not make the table smaller."""
-    runs = shutil.copytree(finished_study.runs, tmp_path / "runs")
-    first = sorted(kept.iterdir())[0]
-    shutil.rmtree(runs / first.name)
-    shutil.copytree(first, runs / first.name)
-    shutil.rmtree(runs / "study-mini")
-    main(["report", str(finished_study.study.source), "--runs", str(runs), "--out", str(tmp_path / "out")])
-    assert not (runs / "study-mini").exists()
-    assert (tmp_path / "out" / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
 
 
 @pytest.mark.parametrize("methods", ['"dnn", "regmixup"', '"deep-ensemble"'])

@@ -131,10 +131,9 @@ def test_the_last_epochs_of_any_similar_run_decide(tasks, earlier, now, expected
 def test_a_run_fits_if_its_epochs_its_evaluation_and_a_reserve_do(tasks, clock):
     first, second = (task for task in tasks if task.label.startswith("dnn"))
     write_history(first.run, [30.0, 10.0, 10.0, 10.0, 10.0])
-    budget = Budget(2, CPU)
+    budget = Budget(2)
     seconds = 50 + 60 * evaluation_minutes(second.planned)
     assert budget.seconds(second) == pytest.approx(RESERVE * seconds)
-    assert Budget(2, torch.device("cuda")).seconds(second) == pytest.approx(RESERVE * (60 + seconds))  # it must start
     clock[0] = 120 - RESERVE * seconds - 0.1
     assert budget.fits(second)
     clock[0] += 0.2
@@ -170,9 +169,9 @@ def test_epochs_that_are_trained_do_not_count_unless_their_weights_are_gone(task
 
 def test_a_run_of_unknown_pace_is_begun_before_the_end_alone(tasks, clock, monkeypatch):
     monkeypatch.setattr(module, "training_minutes", lambda *_: None)
-    budget = Budget(1, CPU)
+    budget = Budget(1)
     assert all(budget.fits(task) for task in tasks)
     clock[0] = 60.0
     assert not any(budget.fits(task) for task in tasks)
     with pytest.raises(ValueError, match="minutes must be a finite number >= 0, got -1"):
-        Budget(-1, CPU)
+        Budget(-1)

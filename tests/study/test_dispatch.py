@@ -48,7 +48,7 @@ class Recorder:
         if task.label in self.in_use:
             self.in_use.remove(task.label)
             return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7")]
-        return [TaskOutcome(task=task, rows=[])]
+        return [TaskOutcome(task=task)]
 
 
 def test_runs_that_share_a_folder_wait_for_each_other_in_the_order_of_the_plan(tmp_path):
@@ -77,23 +77,7 @@ def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
     assert [len(task.models()) for task in tasks] == [2, 2, 2]
 
 
-def test_with_a_time_limit_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path):
-    companion = plan(tmp_path, "dnn 7")[0].run
-    tasks = [replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1")]
-
-    class Training(Recorder):
-        def wait(self, seconds):
-            self.running.sort(key=lambda task: -task.index)  # the second asks for what the first trains
-            return super().wait(seconds)
-
-    pool = Training(in_use=["dnn 1"])
-    ended = list(dispatch(tasks, pool, budget=Plenty()))
-    assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1"]
-    assert pool.together == [["dnn 1", "dnn 0"], ["dnn 0"], ["dnn 1"]]
-
-
-def test_a_run_that_another_process_holds_is_tried_again_until_it_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+def test_a_run_that_another_process_holds_is_tried_again_until_it_is_free(tmp_path):
     pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
     with pytest.warns(UserWarning, match="dnn 0 waits: dnn 0 is in use by pid 7") as said:
         ended = [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]

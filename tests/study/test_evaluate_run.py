@@ -21,7 +21,7 @@ from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.archive import archive_places
 from regmixup.study.cost import estimate
-from regmixup.study.evaluate_run import are_current, mark_current, stored_rows
+from regmixup.study.evaluate_run import stored_rows
 from regmixup.study.figures import PAIRS, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
@@ -177,7 +177,7 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
-    assert attempt(Job(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).rows
+    assert attempt(Job(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).error == ""
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])
     assert [record["loss"] for record in task.history()] == [record["loss"] for record in records]
 
@@ -193,8 +193,8 @@ def test_a_run_is_trained_while_another_process_trains_its_companion(companions,
         assert companion in attempt(job, task, CPU).held
     assert task.run.finished
     (tmp_path / "later").rename(checkpoint)
-    rows = attempt(job, task, CPU).rows
-    assert [row.value for row in rows if row.metric == "temperature"] == [
+    assert attempt(job, task, CPU).error == ""
+    assert [row.value for row in task.rows() if row.metric == "temperature"] == [
         row.value for row in companions[2] if row.metric == "temperature" and row.method == "dnn" and row.seed == 1
     ]
 
@@ -264,25 +264,6 @@ def test_rows_and_figures_are_made_again_if_what_they_depend_on_has_changed(run,
     assert figures_path(run.folder, planned.stem).read_bytes() == figures
     assert module.evaluate_run(planned, run, device=CPU) == again
     assert len(calls) == (change != "nothing")
-
-
-def test_results_are_current_while_they_are_there_and_unchanged(tmp_path):
-    results = [tmp_path / "rows-x.csv", tmp_path / "figures-x.json"]
-    note = tmp_path / "rows-x.json"
-    for path in results:
-        path.write_text("content")
-    assert not are_current(results, "key")
-    mark_current(results, "key")
-    assert are_current(results, "key")
-    assert not are_current(results, "another key")
-    results[1].write_text("edited")
-    assert not are_current(results, "key")
-    mark_current(results, "key")
-    note.write_bytes(bytes(50))
-    assert not are_current(results, "key")
-    mark_current(results, "key")
-    results[1].unlink()
-    assert not are_current(results, "key")
 
 
 @pytest.fixture

@@ -16,11 +16,6 @@ def test_every_combination_is_a_point_and_the_last_list_is_fastest():
     assert points[1].fields == {"epochs": 3, "objective.alpha": 10, "objective.eta": 1}
 
 
-def test_without_a_grid_there_is_one_point_that_changes_nothing():
-    (point,) = grid_points({})
-    assert (str(point), point.fields, point.trains, point.corner) == ("", {}, False, True)
-
-
 def test_fields_of_one_name_are_told_apart_and_fields_of_one_key_change_together():
     first_and_second = {"first": {"alpha": [1]}, "second": {"alpha": [2]}}
     (point,) = grid_points({"objective": first_and_second, "objective.first.eta, objective.second.eta": [3]})

@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from regmixup.cli import main
-from regmixup.study import dispatch, launchers
+from regmixup.study import launchers
 from regmixup.study.launchers import RETRIES, InTurn, Processes, RayTasks, all_devices
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.tasks import Job
 from regmixup.training.run import Run
-from tests.holding import held_by_another_process
 from tests.study.killing import KillOne
 from tests.study.mini import MINI, write_mini
 
@@ -51,31 +50,6 @@ def test_a_run_that_fails_leaves_its_traceback_and_the_same_command_tries_it_aga
     run_study(study, runs, device="cpu")
     assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
     assert not note.exists()
-
-
-def test_a_run_that_another_process_holds_is_waited_for(unfinished, study, expected, monkeypatch):
-    monkeypatch.setattr(dispatch, "RETRY_SECONDS", 0.1)
-    runs = unfinished.folder.parent
-    done = []
-
-    class ReleaseAfterTheOthers:
-        def begin(self, label, epochs): ...
-        def hooks(self, label, epochs):
-            return {}
-
-        def epoch(self, label, record): ...
-        def end(self, label, note):
-            done.append(label)
-            if len(done) == 3:
-                holding.__exit__(None, None, None)
-
-    holding = held_by_another_process(unfinished.folder)
-    holding.__enter__()
-    waits = rf"regmixup seed 0 waits: {unfinished.folder} is in use by another process \(pid [^)]*\)"
-    with pytest.warns(UserWarning, match=waits):
-        run_study(study, runs, device="cpu", progress=ReleaseAfterTheOthers())
-    assert done == ["dnn seed 0", "dnn seed 1", "regmixup seed 1", "regmixup seed 0"]
-    assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
 
 
 def test_a_termination_signal_stops_a_study_as_ctrl_c_does(unfinished, study):
@@ -223,9 +197,8 @@ def test_a_killed_ray_worker_is_replaced_and_its_run_resumes(tmp_path, short, ex
 
 def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_for(tmp_path, study, monkeypatch):
     """With a stand-in for Ray. A cluster that has an address may still grow."""
-    calls = []
     ray = SimpleNamespace(
-        is_initialized=lambda: False, init=lambda **_: calls.append("init"), shutdown=lambda: calls.append("shutdown"),
+        is_initialized=lambda: False, init=lambda **_: None,
         cluster_resources=lambda: {"CPU": 2.0}, put=lambda job: job, remote=lambda **_: lambda function: function,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "ray", ray)
@@ -234,10 +207,9 @@ def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_fo
     job = Job(runs=tmp_path)
     with pytest.raises(ValueError, match=message):
         RayTasks(gpus_per_run=0, cpus_per_run=100_000).open(job, None)
-    pool = RayTasks(gpus_per_run=0, cpus_per_run=100_000, address="auto").open(job, None)
-    assert pool.has_room()
-    pool.close()
-    assert calls == ["init", "shutdown"] * 2
+    launcher = RayTasks(gpus_per_run=0, cpus_per_run=100_000, address="auto")
+    launcher.open(job, None)
+    assert launcher.has_room()
 
 
 def test_without_ray_the_command_that_installs_it_is_named(tmp_path, study, monkeypatch):

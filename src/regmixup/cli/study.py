@@ -22,7 +22,7 @@ from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import explain_missing, missing_data, status_lines
+from regmixup.study.status import missing_data, status_lines
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 
@@ -67,8 +67,6 @@ class StudyVerb(Resources):
     archive: Path | None = None
     """Also keep every finished run here without its weights and predictions: about 250 kilobytes. A
     run archived here is done, wherever it was trained."""
-    logits: Switch = False
-    """Also archive the logits of test and OOD sets, in float16."""
     minutes: float | None = None
     """Start no run that would not end within so many minutes, judged by the last epochs of similar runs; print what is
     left."""
@@ -113,7 +111,6 @@ def main(args: Sequence[str]) -> None:
             progress=progress,
             launcher=launcher,
             archive=verb.archive,
-            logits=verb.logits,
             minutes=verb.minutes,
         )
     if (folder / "rows.csv").is_file():
@@ -151,7 +148,7 @@ def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
     if choices := missing_choices(study, verb.runs):
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
     if missing := missing_data([task.planned for task in tasks if not task.done], verb.root):
-        print(explain_missing(missing))
+        print(missing)
 
 
 def _print_results(folder: Path, console: Console) -> None:

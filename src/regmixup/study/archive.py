@@ -5,28 +5,27 @@ An archive is a folder with the run's own name, so archives are merged by copyin
     config.json provenance.json history.jsonl   as the run has them
     rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation, but for the images to look at
     outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS, of some lines
-    logits-STEM.npz                             where asked for: logits of the test and OOD sets, float16
     archive.json                                the evaluations, and checksums of all of these
+
+Archives of earlier versions may also hold logits-STEM.npz, the logits of the test and OOD sets in float16.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from regmixup import predictions, run_folder
+from regmixup import run_folder
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, replacing, write_table
 from regmixup.study.plan import Study
-from regmixup.study.planned_run import Evaluation, PlannedRun
+from regmixup.study.planned_run import PlannedRun
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
@@ -61,7 +60,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
 def archived_rows(folder: Path, stem: str) -> list[Row]:
     """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
     run_folder.check_archive(folder)
-    return read_rows(_packed(run_folder.rows_path(folder, stem)))
+    return read_rows(folder / f"rows-{stem}.csv.gz")
 
 
 def check_trainable(run: Run) -> None:
@@ -73,30 +72,27 @@ def check_trainable(run: Run) -> None:
         )
 
 
-def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
+def write_archive(run: Run, planned: PlannedRun, into: Path) -> Path:
     """Archive an evaluated run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = run.config.folder_in(into), planned.stem
     before = run_folder.read_archived(folder)
     names = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
     # Lines with refreshed statistics go without outcomes, which are five times the size of everything else.
-    keeps_outcomes = logits or planned.batch_norm == "trained"
-    if keeps_outcomes and (path := outcomes_path(run.folder, stem)).is_file():
-        names.append(path.name)
-    for name in names:
-        with replacing(folder / name) as temporary:
-            shutil.copyfile(run.folder / name, temporary)
-    path = run_folder.rows_path(run.folder, stem)
-    names.append(_pack(path.read_bytes(), folder / path.name))
+    if planned.batch_norm == "trained" and (outcomes := outcomes_path(run.folder, stem)).is_file():
+        names.append(outcomes.name)
+    contents = {name: (run.folder / name).read_bytes() for name in names}
+    rows = run_folder.rows_path(run.folder, stem)
+    contents[f"{rows.name}.gz"] = gzip.compress(rows.read_bytes(), mtime=0)
     if figures := run_folder.read_figures(run.folder, stem):
         figures.pop("examples", None)  # images of a dataset, which is not ours to pass on; and 80 kilobytes
-        content = json.dumps(figures, separators=(",", ":")).encode()
-        names.append(_pack(content, run_folder.figures_path(folder, stem)))
-    if logits and planned.evaluate.test:
-        names.append(f"logits-{stem}.npz")
-        _write_arrays(folder / names[-1], _logit_arrays(replace(run, batch_norm=planned.batch_norm), planned.evaluate))
+        text = json.dumps(figures, separators=(",", ":"))
+        contents[f"{run_folder.figures_path(folder, stem).name}.gz"] = gzip.compress(text.encode(), mtime=0)
+    for name, content in contents.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_bytes(content)
     note = {
         "evaluations": sorted({*before.get("evaluations", []), stem}),
-        "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(names)}},
+        "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(contents)}},
     }
     write_table(folder / NOTE, note)  # at the end: a run without it is not archived
     return folder
@@ -119,30 +115,5 @@ def write_outcomes(path: Path, sets: Iterable[Predictions]) -> None:
         arrays[f"{predicted.dataset}:correct"] = (top.indices == predicted.labels).numpy()
         arrays[f"{predicted.dataset}:uncertainty"] = (1 - top.values).half().numpy()
         arrays[f"{predicted.dataset}:dempster_shafer"] = dempster_shafer(predicted.logits).half().numpy()
-    _write_arrays(path, arrays)
-
-
-def _logit_arrays(run: Run, sets: Evaluation) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the logits of the test and OOD sets, in float16, and their labels."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for name in (sets.test, *sets.ood):
-        predicted = predictions.load(run.predictions_path(name))
-        arrays[f"{name}:logits"] = predicted.logits.half().numpy()
-        arrays[f"{name}:labels"] = predicted.labels.numpy().astype("int16")
-    return arrays
-
-
-def _packed(path: Path) -> Path:
-    return path.with_name(f"{path.name}.gz")
-
-
-def _pack(content: bytes, path: Path) -> str:
-    """Write the packed form of a file, and return its name."""
-    with replacing(packed := _packed(path)) as temporary:
-        temporary.write_bytes(gzip.compress(content, mtime=0))
-    return packed.name
-
-
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import time
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,8 +18,6 @@ from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import torch
 
 from regmixup import run_folder
 from regmixup.config import check_number
@@ -41,10 +39,8 @@ FLOAT32_FACTOR = 6.8
 """Float32 relative to bfloat16 on an H200: an epoch of ResNet-18 with RegMixup takes 11.2 s, eager."""
 MEASURE_MICROSECONDS = 20.0
 """Metrics and intervals, per evaluated image: 16 s for the 800,000 of a CIFAR-10 evaluation."""
-START_SECONDS = 60.0
-"""Before the first step on an accelerator: start and compilation."""
 RESERVE = 1.1
-"""Factor on the expected time of a run where there is a time limit."""
+"""Factor on the expected time of a run where there is a time limit; covers the start, too."""
 
 # By the table of step times
 
@@ -171,42 +167,38 @@ def estimate(lines: Iterable[PlannedRun | Task]) -> Estimate:
             whole = by_table if seconds is None else config.total_epochs * seconds / 60
             training[config.name] = share * whole if whole is not None else None
         evaluations.append(evaluation_minutes(planned))
-    parts = [*training.values(), *evaluations]
-    known = [part for part in parts if part is not None]
-    minutes = sum(known) if len(known) == len(parts) else None
+    known = [part for part in (*training.values(), *evaluations) if part is not None]
+    minutes = sum(known) if len(known) == len(training) + len(evaluations) else None
     return Estimate(len(training), minutes, ", ".join(devices) or "this machine")
 
 
-def _models_left(line: PlannedRun | Task) -> list[tuple[TrainConfig, float, float | None]]:
-    """Return the models to train, the share of each that is left, and the seconds of an epoch if they are known."""
+def _models_left(line: PlannedRun | Task) -> Iterator[tuple[TrainConfig, float, float | None]]:
+    """Yield the models to train, the share of each that is left, and the seconds of an epoch if they are known."""
     if isinstance(line, PlannedRun):
-        return [(config, 1.0, None) for config in line.models()]
-    models = []
+        yield from ((config, 1.0, None) for config in line.models())
+        return
     for run in line.models():
-        # An archived run has a history, but no weights.
-        epochs = len(run.history()) if run.checkpoint.is_file() else 0
         if not run.finished:
+            # An archived run has a history, but no weights.
+            epochs = len(run.history()) if run.checkpoint.is_file() else 0
             share = 1 - min(1.0, epochs / run.config.total_epochs)
-            models.append((run.config, share, measured_epoch(run.config, run.folder.parent)))
-    return models
+            yield run.config, share, measured_epoch(run.config, run.folder.parent)
 
 
 class Budget:
     """A time limit for a study: start no run that would not end within so many minutes from now.
 
-    A run whose pace is unknown is started all the same. device: an accelerator takes time to start.
+    A run whose pace is unknown is started all the same.
     """
 
-    def __init__(self, minutes: float, device: torch.device) -> None:
+    def __init__(self, minutes: float) -> None:
         check_number("minutes", minutes, least=0)
-        self.minutes, self.device = minutes, device
+        self.minutes = minutes
         self.end = time.monotonic() + 60 * minutes
 
     def seconds(self, task: Task) -> float:
-        """Return the seconds that a task still takes by the pace that similar runs have now, with start and reserve."""
-        left = estimate([task])
-        start = START_SECONDS if left.networks and self.device.type != "cpu" else 0.0
-        return RESERVE * (start + 60 * (left.minutes or 0.0))
+        """Return the seconds that a task still takes by the pace that similar runs have now, with a reserve."""
+        return RESERVE * 60 * (estimate([task]).minutes or 0.0)
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -16,9 +15,7 @@ from regmixup.study.tasks import Job, Task, TaskOutcome
 from regmixup.training.reporting import EpochRecord
 
 POLL_SECONDS = 0.5
-"""Time between two looks at the run folders."""
-RETRY_SECONDS = 2.0
-"""Time until a folder that another process holds is tried again."""
+"""Time between two looks at the run folders, and until a folder that another process holds is tried again."""
 
 
 class Progress(Protocol):
@@ -33,8 +30,14 @@ class Progress(Protocol):
     def end(self, label: str, note: str) -> None: ...
 
 
-class Pool(Protocol):
-    """Executes tasks."""
+class Launcher(Protocol):
+    """Executes the tasks of one study at a time. device: its kind decides their precision and so their folders."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def open(self, job: Job, progress: Progress | None) -> None:
+        """Get ready for the tasks of a study."""
 
     def has_room(self) -> bool:
         """Return whether a task would start now."""
@@ -49,50 +52,41 @@ class Pool(Protocol):
         """Stop what still runs."""
 
 
-class Launcher(Protocol):
-    """Where runs are executed. device: its kind decides their precision and so their folders."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def open(self, job: Job, progress: Progress | None) -> Pool:
-        """Open a pool to submit to."""
-
-
 def dispatch(
-    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: Budget | None = None
+    tasks: Sequence[Task], launcher: Launcher, progress: Progress | None = None, budget: Budget | None = None
 ) -> Iterator[TaskOutcome]:
     """Yield the outcome of every task as it ends.
 
-    Tasks that share a folder never run at once, and keep their order in the plan. Without a budget, a task whose folder
-    another process holds is tried until that process ends, so it is taken over if the other is killed. With a budget,
-    such a task and one that does not fit are put aside, and tried again when another task ends: it may have trained the
-    companion that they need, and the fewer share a device, the faster they are. They may end without an outcome.
+    Tasks that share a folder never run at once, and start in the order of the plan. A task whose folder another process
+    holds, or that does not fit a budget, is put aside and tried again when another task ends: that may have trained the
+    companion that it needs, and the fewer share a device, the faster they are. Without a budget, it is also tried again
+    until the other process ends, so it is taken over if that is killed. With one, it may end without an outcome.
     """
     waiting, running, aside = list(tasks), list[Task](), list[Task]()
-    not_before: dict[int, float] = {}
-    while waiting or running:
-        while pool.has_room() and (task := _next(waiting, running, not_before)):
+    warned: set[int] = set()
+    while waiting or running or (aside and budget is None):
+        while launcher.has_room() and (task := _next(waiting, running)):
             waiting.remove(task)
             if budget is None or budget.fits(task):
                 running.append(task)
-                pool.submit(task)
+                launcher.submit(task)
             else:
                 aside.append(task)
-        for outcome in pool.wait(POLL_SECONDS):
+        outcomes = launcher.wait(POLL_SECONDS)
+        for outcome in outcomes:
             task = next(task for task in running if task.index == outcome.task.index)
             running.remove(task)
-            if outcome.held and budget is not None:
-                aside.append(task)
-            elif outcome.held:
-                if task.index not in not_before:
-                    warnings.warn(f"{task.label} waits: {outcome.held}", stacklevel=2)
-                not_before[task.index] = time.monotonic() + RETRY_SECONDS
-                waiting = _in_order([*waiting, task])
-            else:
+            if not outcome.held:
                 waiting, aside = _in_order([*waiting, *aside]), []
                 _show_end(progress, outcome)
                 yield outcome
+                continue
+            aside.append(task)
+            if budget is None and task.index not in warned:
+                warnings.warn(f"{task.label} waits: {outcome.held}", stacklevel=2)
+                warned.add(task.index)
+        if not outcomes and budget is None:
+            waiting, aside = _in_order([*waiting, *aside]), []
         _show_running(progress, running)
 
 
@@ -100,12 +94,11 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: task.index)
 
 
-def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int, float]) -> Task | None:
+def _next(waiting: Sequence[Task], running: Sequence[Task]) -> Task | None:
     """Return the first task that shares no folder with a running one, nor with a waiting one before it."""
     taken = {folder for task in running for folder in task.folders}
-    now = time.monotonic()
     for task in waiting:
-        if taken.isdisjoint(task.folders) and not_before.get(task.index, now) <= now:
+        if taken.isdisjoint(task.folders):
             return task
         taken |= task.folders
     return None
@@ -122,5 +115,5 @@ def _show_running(progress: Progress | None, running: Sequence[Task]) -> None:
 
 def _show_end(progress: Progress | None, outcome: TaskOutcome) -> None:
     if progress is not None:
-        failed, source = outcome.rows is None, outcome.task.source
-        progress.end(outcome.task.label, f"failed: {outcome.error}" if failed else describe(read_history(source)))
+        error, source = outcome.error, outcome.task.source
+        progress.end(outcome.task.label, f"failed: {error}" if error else describe(read_history(source)))

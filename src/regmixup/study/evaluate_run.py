@@ -63,13 +63,14 @@ def evaluate_run(
     predicted = [run.predictions_path(name) for name in names]
     settings = (planned.label, run.fingerprint, sets, planned.posthoc, temperature)
 
-    rows_path, figures_path = run_folder.rows_path(run.folder, stem), run_folder.figures_path(run.folder, stem)
-    results = [rows_path, figures_path, outcomes_path(run.folder, stem)] if sets.test else [rows_path]
+    results = [run_folder.rows_path(run.folder, stem)]
+    if sets.test:
+        results += [run_folder.figures_path(run.folder, stem), outcomes_path(run.folder, stem)]
     if not are_current(results, cache_key(predicted, settings)):
         _measure(planned, run, results, temperature=temperature, root=root, device=device)
         # The key is computed anew, as a damaged file of predictions may have been made again.
         mark_current(results, cache_key(predicted, settings))
-    return read_rows(rows_path)
+    return read_rows(results[0])
 
 
 def _with_choices(planned: PlannedRun, values: dict[str, float]) -> PlannedRun:
@@ -164,13 +165,10 @@ def are_current(results: Sequence[Path], key: str) -> bool:
 
     results: rows first; beside them `mark_current` has left a note.
     """
-    if not all(path.is_file() for path in results):
-        return False
     try:
-        note = read_table(results[0].with_suffix(".json"))
+        return read_table(results[0].with_suffix(".json")) == _marks(results, key)
     except (OSError, ValueError):
         return False
-    return note == _marks(results, key)
 
 
 def mark_current(results: Sequence[Path], key: str) -> None:

@@ -38,14 +38,9 @@ class InTurn:
     def __init__(self, device: str | torch.device | None = None) -> None:
         self.device = choose_device(device)
 
-    def open(self, job: Job, progress: Progress | None) -> _ThisProcess:
+    def open(self, job: Job, progress: Progress | None) -> None:
         check_present(self.device)
-        return _ThisProcess(job, self.device, progress)
-
-
-class _ThisProcess:
-    def __init__(self, job: Job, device: torch.device, progress: Progress | None) -> None:
-        self.job, self.device, self.progress = job, device, progress
+        self.job, self.progress = job, progress
         self.ended: list[TaskOutcome] = []
 
     def has_room(self) -> bool:
@@ -78,6 +73,7 @@ class Processes:
 
     A device that is named several times has as many processes, which share it.
     The processes share this one's threads: each of n gets 1/n of them.
+    Each process starts with its first task, and a new one when it is lost.
     """
 
     def __init__(self, devices: Sequence[str | torch.device]) -> None:
@@ -90,19 +86,12 @@ class Processes:
     def device(self) -> torch.device:
         return self.devices[0]
 
-    def open(self, job: Job, progress: Progress | None) -> _Workers:
+    def open(self, job: Job, progress: Progress | None) -> None:
         for device in self.devices:
             check_present(device)
-        return _Workers(job, self.devices)
-
-
-class _Workers:
-    """Starts each process with its first task, and a new one when it is lost."""
-
-    def __init__(self, job: Job, devices: Sequence[torch.device]) -> None:
         self.job = job
-        self.threads = max(1, torch.get_num_threads() // len(devices))
-        self.without_worker = list(devices)
+        self.threads = max(1, torch.get_num_threads() // len(self.devices))
+        self.without_worker = list(self.devices)
         self.idle: list[_Worker] = []
         self.busy: dict[_Worker, Task] = {}
         self.losses: Counter[int] = Counter()
@@ -178,7 +167,7 @@ def _work(connection: Connection, job: Job, device: torch.device, threads: int) 
             connection.send(attempt(job, connection.recv(), device))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RayTasks:
     """Run tasks on Ray. A run whose worker or node is lost is retried, and resumes from its checkpoint.
 
@@ -201,42 +190,33 @@ class RayTasks:
         """Return the kind of device; Ray shows each task its own GPU only, so that it has no index."""
         return torch.device("cuda" if self.gpus_per_run else "cpu")
 
-    def open(self, job: Job, progress: Progress | None) -> _RayPool:
+    def open(self, job: Job, progress: Progress | None) -> None:
         try:
             import ray
         except ImportError as error:
             raise ValueError("the launcher ray needs Ray: pip install 'regmixup[ray]'") from error
         address = self.address or os.environ.get("RAY_ADDRESS")
-        connected = ray.is_initialized()
-        if not connected:
+        if not ray.is_initialized():
             local = {} if address else {"include_dashboard": False}
             ray.init(address=address or "local", log_to_driver=False, **local)
-        pool = _RayPool(ray, self, job, disconnects=not connected)
         present = ray.cluster_resources()
         for name, kind in (("gpus_per_run", "GPU"), ("cpus_per_run", "CPU")):
             share, most = getattr(self, name), present.get(kind, 0.0)
             if share > most and not address:  # a cluster may still grow; Ray would wait for this machine for ever
-                pool.close()
                 raise ValueError(f"{name} must be at most {most:g}, which is all that Ray has, got {share:g}")
-        return pool
-
-
-class _RayPool:
-    """Submits all tasks at once: Ray has the queue. disconnects: it ends the connection to the cluster with itself."""
-
-    def __init__(self, ray: Any, launcher: RayTasks, job: Job, *, disconnects: bool) -> None:
-        self.ray, self.device, self.disconnects = ray, launcher.device, disconnects
-        self.threads = max(1, math.floor(launcher.cpus_per_run))
+        self.ray: Any = ray
         self.job = ray.put(job)
-        shares = {"num_gpus": launcher.gpus_per_run, "num_cpus": launcher.cpus_per_run}
+        shares = {"num_gpus": self.gpus_per_run, "num_cpus": self.cpus_per_run}
         self.remote = ray.remote(max_retries=RETRIES, **shares)(_attempt_on_ray)
         self.tasks: dict[Any, Task] = {}
 
     def has_room(self) -> bool:
+        """Return True: Ray has the queue."""
         return True
 
     def submit(self, task: Task) -> None:
-        self.tasks[self.remote.remote(self.job, task, self.device, self.threads)] = task
+        threads = max(1, math.floor(self.cpus_per_run))
+        self.tasks[self.remote.remote(self.job, task, self.device, threads)] = task
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
         if not self.tasks:
@@ -254,11 +234,9 @@ class _RayPool:
             return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Cancel every task. A run in progress keeps its last checkpoint."""
+        """Cancel every task. A run in progress keeps its last checkpoint. The connection ends with this process."""
         for reference in self.tasks:
             self.ray.cancel(reference, force=True)
-        if self.disconnects:
-            self.ray.shutdown()
 
 
 def _attempt_on_ray(job: Job, task: Task, device: torch.device, threads: int) -> TaskOutcome:

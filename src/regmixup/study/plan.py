@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
 from regmixup.config import check_choices, decode
-from regmixup.data.catalogue import FAMILIES, find
+from regmixup.data.catalogue import find
 from regmixup.names import check_name, unknown
 from regmixup.study.grid import Point, adjust, as_tuple, check_distinct, grid_points
 from regmixup.study.planned_run import Evaluation, PlannedRun, usual_posthoc
@@ -33,15 +33,15 @@ class Study:
     description: what the study is about, in a sentence. cost: what it costs, as `docs/make_pages.py` writes it.
     expected: the result to expect. about: what the study can and cannot show, printed in the report. paper: the tables
     and figures of the paper that it remakes.
-    recipe or recipes: one of them. only: for a method, the recipes that it runs with. seeds_of: for a method, its
-    seeds where they differ from `seeds`. grid: the values of a method, see `grid.py`.
+    recipes: a file may have one `recipe` instead. only: for a method, the recipes that it runs with. seeds_of: for a
+    method, its seeds where they differ from `seeds`. grid: the values of a method, see `grid.py`.
     train: changes to the recipes. evaluate: the fields of `Evaluation`. Sections [train.X] and [evaluate.X] apply to
     the recipe X, or to all recipes whose train set is of the family X.
     select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
     confirms: the study that selects what this one measures; this one then only runs with these choices.
     reuses: other studies, whose archived runs count as done here; their archives lie in folders beside this study's.
-    refresh_batch_norm: the methods (true for all) that are also evaluated with batch-norm statistics estimated again
-    from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
+    refresh_batch_norm: evaluate every run also with batch-norm statistics estimated again from its train images. These
+    are further lines of the same runs, such as regmixup(bn=refreshed).
     refresh_augmented, refresh_mixed: then evaluate them with statistics of augmented images, and of mixed ones, too.
 
     The last three are not for files. scale: "smoke" runs in seconds, see `smoke.py`. source: the study file.
@@ -51,10 +51,9 @@ class Study:
     name: str
     title: str
     methods: tuple[str, ...]
+    recipes: tuple[str, ...]
     seeds: tuple[int, ...]
     evaluate: dict[str, Any]
-    recipe: str = ""
-    recipes: tuple[str, ...] = ()
     only: dict[str, Any] = field(default_factory=dict)
     seeds_of: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +61,7 @@ class Study:
     select: bool = False
     confirms: str = ""
     reuses: tuple[str, ...] = ()
-    refresh_batch_norm: bool | tuple[str, ...] = False
+    refresh_batch_norm: bool = False
     refresh_augmented: bool = False
     refresh_mixed: bool = False
     description: str = ""
@@ -80,12 +79,7 @@ class Study:
             raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
         self._check_names()
         for method in self.grid:
-            labels = [f"{method}{point}" for point in self.points_of(method)]
-            if repeated := [label for label in labels if labels.count(label) > 1]:
-                raise ValueError(
-                    f"grid.{method} must give each point a label of its own, got {repeated[0]} twice: a value appears "
-                    "in it if it stands in a list"
-                )
+            check_distinct(f"labels of grid.{method}", [f"{method}{point}" for point in self.points_of(method)])
         if self.select and self.refresh_batch_norm:
             raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
         for recipe, sets in self.evaluations.items():
@@ -97,41 +91,27 @@ class Study:
 
     def _check_names(self) -> None:
         """Raise for names that are not known, or not of this study."""
-        if bool(self.recipe) == bool(self.recipes):
-            raise ValueError("study must have recipe (str), or recipes (a list of str)")
-        check_distinct("seeds", self.seeds)
-        check_distinct("methods", self.methods)
-        check_distinct("recipes", self.all_recipes)
+        for name in ("seeds", "methods", "recipes"):
+            check_distinct(name, getattr(self, name))
         for method in self.methods:
             methods.get(method)
-        for section in ("only", "seeds_of", "grid", "refreshed"):
+        for section in ("only", "seeds_of", "grid"):
             for method in getattr(self, section):
                 check_name(f"method of {section}", method, self.methods)
         for method, entries in (*self.only.items(), *self.seeds_of.items()):
             if not isinstance(entries, list) or not entries:
                 raise ValueError(f"only and seeds_of must be lists for each method, got {entries!r} for {method}")
         for recipe in (recipe for chosen in self.only.values() for recipe in chosen):
-            check_name("recipe of only", recipe, self.all_recipes)
-        families = {find(recipes.get(name).train_set).family for name in self.all_recipes}
-        for section in (*_sections(self.train), *_sections(self.evaluate)):
-            check_name("recipe or family of a section", section, {*self.all_recipes, *families})
-
-    @property
-    def all_recipes(self) -> tuple[str, ...]:
-        """Return its recipes, also where there is one."""
-        return self.recipes or (self.recipe,)
-
-    @property
-    def refreshed(self) -> tuple[str, ...]:
-        """Return the methods that are also evaluated with refreshed batch-norm statistics."""
-        if isinstance(self.refresh_batch_norm, tuple):
-            return self.refresh_batch_norm
-        return self.methods if self.refresh_batch_norm else ()
+            check_name("recipe of only", recipe, self.recipes)
+        sections = {*self.recipes, *map(_family, self.recipes)}
+        for key, value in (*self.train.items(), *self.evaluate.items()):
+            if isinstance(value, dict):
+                check_name("recipe or family of a section", key, sections)
 
     @cached_property
     def evaluations(self) -> dict[str, Evaluation]:
         """Return the datasets that the models of each recipe are evaluated on."""
-        return {name: decode(Evaluation, _section(self.evaluate, name), "study.evaluate") for name in self.all_recipes}
+        return {name: decode(Evaluation, _section(self.evaluate, name), "study.evaluate") for name in self.recipes}
 
     def methods_of(self, recipe: str) -> list[str]:
         """Return the methods that run with a recipe."""
@@ -160,16 +140,13 @@ class Study:
         """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
         plan = list(self._runs() if self.scale == "full" else shrink(self._runs()))
         # Lines of one run share its predictions, which are made again where features are needed and not stored.
-        keys = [(planned.config, planned.batch_norm, planned.evaluate) for planned in plan]
-        with_features = {
-            key for key, planned in zip(keys, plan, strict=True) if planned.posthoc and planned.posthoc.needs_features
-        }
-        return (replace(planned, keeps_features=key in with_features) for key, planned in zip(keys, plan, strict=True))
+        with_features = {_shared(planned) for planned in plan if planned.posthoc and planned.posthoc.needs_features}
+        return (replace(planned, keeps_features=_shared(planned) in with_features) for planned in plan)
 
     def _runs(self) -> Iterator[PlannedRun]:
         all_seeds = [*self.seeds, *(seed for seeds in self.seeds_of.values() for seed in seeds)]
         for seed in dict.fromkeys(all_seeds):
-            for recipe in self.all_recipes:
+            for recipe in self.recipes:
                 for method in self.methods_of(recipe):
                     if seed in self.seeds_of.get(method, self.seeds):
                         yield from self._lines(recipe, method, seed)
@@ -177,7 +154,7 @@ class Study:
     def _lines(self, recipe: str, method: str, seed: int) -> Iterator[PlannedRun]:
         """Plan the points of a method's grid, each with the lines of its refreshed batch-norm statistics."""
         refreshed: list[BatchNorm] = []
-        if method in self.refreshed:
+        if self.refresh_batch_norm:
             refreshed.append("refreshed")
             refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
             refreshed += ["refreshed-mixed"] if self.refresh_mixed else []
@@ -229,17 +206,20 @@ class Study:
         return replace(config, train_set=rest_of(validation), seed=seed)
 
 
-def _sections(table: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a table that name sections, not fields."""
-    known = {*FAMILIES, *recipes.RECIPES}
-    return [key for key, value in table.items() if isinstance(value, dict) and key in known]
+def _shared(planned: PlannedRun) -> object:
+    """Return what the lines that share predictions have in common."""
+    return planned.config, planned.batch_norm, planned.evaluate
+
+
+def _family(recipe: str) -> str:
+    """Return the family of a recipe's train set."""
+    return find(recipes.get(recipe).train_set).family
 
 
 def _section(table: Mapping[str, Any], recipe: str) -> dict[str, Any]:
     """Return the fields for a recipe: shared ones, overridden by its family's, overridden by its own."""
-    family = find(recipes.get(recipe).train_set).family
-    shared = {key: value for key, value in table.items() if key not in _sections(table)}
-    return shared | table.get(family, {}) | table.get(recipe, {})
+    shared = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    return shared | table.get(_family(recipe), {}) | table.get(recipe, {})
 
 
 def studies() -> dict[str, Path]:
@@ -259,6 +239,8 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
     source = name_or_file if name_or_file in known else str(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
+        if "recipe" in values:
+            values["recipes"] = [values.pop("recipe"), *values.get("recipes", [])]
         not_for_files = {"source": source, "scale": "full", "selected": {}}
         study = decode(Study, {"name": path.stem, **values, **not_for_files}, "study")
         return study if scale == "full" else study.at_smoke_scale()

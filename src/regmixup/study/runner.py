@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from regmixup import run_folder
 from regmixup.config import encode
 from regmixup.data.catalogue import find
+from regmixup.data.files import MissingDataError, data_root
 from regmixup.evaluation.evaluate import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.names import shortened
@@ -28,7 +29,7 @@ from regmixup.study.dispatch import Launcher, Progress, dispatch
 from regmixup.study.launchers import InTurn, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.status import check_data
+from regmixup.study.status import missing_data
 from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
@@ -36,7 +37,6 @@ from regmixup.types import Row
 
 COLLECT_SECONDS = 0.1
 """Time until a table that another process writes is tried again."""
-_SHOWN = 10
 
 
 class FailedRunsError(RuntimeError):
@@ -61,7 +61,6 @@ def run_study(
     progress: Progress | None = None,
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
-    logits: bool = False,
     minutes: float | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
@@ -72,8 +71,8 @@ def run_study(
     at the same time share its runs: a run that another process holds is skipped, and waited for at the end, but not
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
-    done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them; if none would, that is an error.
+    done, also one of a study that this one `reuses`. minutes: start no run that would not end within them; if none
+    would, that is an error.
     """
     if launcher is not None and device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
@@ -84,33 +83,32 @@ def run_study(
         workers=workers,
         engine=engine,
         archive=Path(archive).absolute() if archive else None,
-        logits=logits,
     )
     _check_request(study, job, launcher, minutes)
-    budget = Budget(minutes, launcher.device) if minutes is not None else None
+    budget = Budget(minutes) if minutes is not None else None
     tasks = find_tasks(list(study.runs()), job.runs, launcher.device, archive_places(study, job.archive, job.runs))
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
-    undone = {task.index for task in tasks if not task.done}
-    with closing(launcher.open(job, progress)) as pool, _stopped_by_sigterm():
-        outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, pool, progress, budget)}
+    undone = [task for task in tasks if not task.done]
+    launcher.open(job, progress)
+    with closing(launcher), _stopped_by_sigterm():
+        outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, launcher, progress, budget)}
+    failed = {index: outcome for index, outcome in outcomes.items() if outcome.error}
     while True:
         with suppress(InUseError):
-            _collect(study, folder, _measured(tasks, outcomes))
+            _collect(study, folder, _measured([task for task in tasks if task.index not in failed]))
             break
         time.sleep(COLLECT_SECONDS)
-    if failed := [outcome for outcome in outcomes.values() if outcome.rows is None]:
-        raise FailedRunsError(_explain(failed, total=len(tasks)))
-    if budget is not None and undone.isdisjoint(outcomes):
-        _check_minutes(budget, [task for task in tasks if task.index in undone])
+    if failed:
+        raise FailedRunsError(_explain([*failed.values()], total=len(tasks)))
+    if budget is not None and not any(task.index in outcomes for task in undone):
+        _check_minutes(budget, undone)
     return folder
 
 
-def _check_request(study: object, job: Job, launcher: Launcher, minutes: float | None) -> None:
+def _check_request(study: Study, job: Job, launcher: Launcher, minutes: float | None) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
-    if not isinstance(study, Study):
-        raise ValueError(f"study must be a Study, as regmixup.study.load returns, got {study!r}")
     if world_size() > 1:
         raise ValueError(
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
@@ -138,7 +136,11 @@ def _check_tasks(job: Job, tasks: Sequence[Task], device: torch.device) -> None:
             check_trainable(run)
     if job.archive is not None and tasks:
         check_writable(job.archive / NOTE)
-    check_data([task.planned for task in tasks], job.root)
+    if missing := missing_data([task.planned for task in tasks], job.root):
+        raise MissingDataError(
+            f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
+            "name their folder by --root or the environment variable REGMIXUP_DATA"
+        )
 
 
 def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
@@ -152,20 +154,14 @@ def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
         )
 
 
-def _measured(tasks: Sequence[Task], outcomes: Mapping[int, TaskOutcome]) -> list[tuple[Task, list[Row]]]:
-    """Return the tasks that are done, in the plan's order, with their rows.
-
-    Rows of tasks that have no outcome here, as another process has done them or this one has not come to them, are read
-    from their run folders.
-    """
+def _measured(tasks: Sequence[Task]) -> list[tuple[Task, list[Row]]]:
+    """Return the tasks that are done, whichever process has done them, with their rows."""
     measured = []
     for task in tasks:
-        if task.index in outcomes:
-            measured.append((task, outcomes[task.index].rows or []))
-        elif task.archive is None and task.done:
+        if task.done:
             with suppress(OSError, ValueError):  # damaged or half written: it is measured again when its turn comes
                 measured.append((task, task.rows()))
-    return [(task, rows) for task, rows in measured if rows]
+    return measured
 
 
 def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row]]]) -> None:
@@ -205,7 +201,7 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
     if absent := [task.label for task in tasks if not task.done]:
         precision = done[0].run.config.precision
         where = f"as neither archived nor measured in {runs} with precision {precision}"
-        warnings.warn(f"left out of the table, {where}: {shortened(absent, _SHOWN)}", stacklevel=2)
+        warnings.warn(f"left out of the table, {where}: {shortened(absent, 10)}", stacklevel=2)
     into = into if into is not None else study_folder(study, runs)
     _collect(study, into, [(task, task.rows()) for task in done])
     return into

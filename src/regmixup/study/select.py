@@ -127,7 +127,7 @@ def take_selected(study: Study, path: Path) -> Study:
         if study.confirms and choice.study != study.confirms:
             raise ValueError(f"{path} must hold choices of {study.confirms}, got those of {choice.study}")
     fields = {(choice.recipe, choice.method): choice.fields for choice in choices}
-    lines = [(recipe, method) for recipe in study.all_recipes for method in study.methods_of(recipe)]
+    lines = [(recipe, method) for recipe in study.recipes for method in study.methods_of(recipe)]
     taken = [line for line in lines if fields.get(line)]
     if not taken or (study.confirms and not fields.keys() >= {*lines}):  # a search that goes on has chosen for some
         places = ", ".join(f"{method} of {recipe}" for recipe, method in fields)

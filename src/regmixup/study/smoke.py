@@ -42,11 +42,7 @@ STAND_INS = {
     # Two train sets, so that CIFAR-10 and CIFAR-100 stay apart: each is the other's validation set.
     "cifar10": StandIn(ood=_MIRRORED),
     "cifar100": StandIn(train="digits/val", validation="digits/train", ood=_MIRRORED),
-    "cifar10.1": StandIn(shift=(_MIRRORED,)),
-    "cifar10.2": StandIn(shift=(_MIRRORED,)),
     "digits-mirrored": StandIn(shift=(_MIRRORED,), ood=_MIRRORED),
-    "imagenet-v2": StandIn(shift=(_MIRRORED,)),
-    "imagenet-sketch": StandIn(shift=(_MIRRORED,)),
     "tiny-imagenet": StandIn(ood="digits-c/impulse_noise/5"),
 }
 """Families whose replacements differ from the defaults of `StandIn`."""

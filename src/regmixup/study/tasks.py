@@ -111,7 +111,7 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
 class Job:
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
-    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too.
+    archive: a folder for archives of finished runs; an archived run counts as done.
     """
 
     runs: Path
@@ -119,18 +119,16 @@ class Job:
     workers: int | None = None
     engine: Engine | None = None
     archive: Path | None = None
-    logits: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
+    """The end of a task: done, with an error, or not at all because another process holds a folder it needs.
 
     held: which folder, by whom and since when.
     """
 
     task: Task
-    rows: list[Row] | None = None
     error: str = ""
     held: str = ""
 
@@ -141,17 +139,20 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return TaskOutcome(task=task, error=error)
     try:
-        rows = task.rows() if task.archive is not None else _complete(job, task, device, hooks)
+        if task.archive is not None:
+            task.rows()
+        else:
+            _complete(job, task, device, hooks)
     except InUseError as error:
         return TaskOutcome(task=task, held=str(error))
     except Exception as error:
         if task.archive is None:  # a damaged archive is no failure of the run
             run_folder.write_failure(task.run.folder, traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
-    return TaskOutcome(task=task, rows=rows)
+    return TaskOutcome(task=task)
 
 
-def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> list[Row]:
+def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> None:
     """Train and evaluate a task, with its companion if it has one, and archive it where that is asked for.
 
     The run folder is held until its rows are written: another process that asks for it meanwhile gets an InUseError.
@@ -171,10 +172,16 @@ def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> list[
             run = _train(job, task.run, device, hooks, earlier=companion.config.total_epochs * companion.config.members)
             trained_companion = _train(job, companion, device, hooks)
             choices = evaluate_run(choosing, trained_companion, root=job.root, device=device)
-        rows = evaluate_run(planned, run, root=job.root, device=device, choices=choices)
-    if job.archive is not None:
-        _archive(job, task, job.archive)
-    return rows
+        evaluate_run(planned, run, root=job.root, device=device, choices=choices)
+    if job.archive is None:
+        return
+    # Each folder is held, as another process may archive another line of the same run. What the companion chose comes
+    # first, so that other machines need not train it.
+    if companion and choosing and find_archive([job.archive], companion.config, choosing.stem) is None:
+        with owning(companion.folder):
+            write_archive(companion, choosing, job.archive)
+    with owning(task.run.folder):
+        write_archive(task.run, planned, job.archive)
 
 
 def _train(job: Job, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:
@@ -190,16 +197,3 @@ def _train(job: Job, run: Run, device: torch.device, hooks: Hooks, *, earlier: i
         on_step=counted_on(hooks.get("on_step"), earlier),
         on_epoch=counted_on(hooks.get("on_epoch"), earlier),
     )
-
-
-def _archive(job: Job, task: Task, into: Path) -> None:
-    """Archive what a task measured, and before it what its companion chose, so that other machines need not train it.
-
-    Each folder is held, as another process may archive another line of the same run.
-    """
-    companion, choosing = task.companion, task.planned.choosing
-    if companion and choosing and find_archive([into], companion.config, choosing.stem) is None:
-        with owning(companion.folder):
-            write_archive(companion, choosing, into)
-    with owning(task.run.folder):
-        write_archive(task.run, task.planned, into, logits=job.logits)
