@@ -165,15 +165,3 @@ def _digest(path: str, *state: int) -> str:
 def printable_names(names: Iterable[str]) -> str:
     """Join names from the file system for a message, without line breaks and escape sequences."""
     return shortened([printable(name) for name in names], SHOWN)
-
-
-def describe_nested(images: FolderSet) -> str:
-    """Return an example of a class with its subfolders, if all images lie in some; "" otherwise."""
-    inside: dict[str, set[str]] = {}
-    for file in images.paths:
-        name, *between = Path(file).relative_to(images.folder).parts[:-1]
-        if not between:
-            return ""
-        inside.setdefault(name, set()).add(between[0])
-    name, subfolders = max(inside.items(), key=lambda entry: len(entry[1]))
-    return f"{printable(name)}/ with {shortened([f'{printable(subfolder)}/' for subfolder in sorted(subfolders)], 3)}"
