@@ -27,16 +27,9 @@ def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
     stored = trained / "predictions"
     assert "899 x 10" in capsys.readouterr().out
     out = tmp_path / "rows.csv"
-    words = (
-        "--ood",
-        stored / "photographs__test.safetensors",
-        "--val",
-        stored / "digits__val.safetensors",
-        "--out",
-        out,
-    )
-    assert run("evaluate", "--predictions", stored / "digits__test.safetensors", *words) == 0
-    assert "auroc" in capsys.readouterr().out
+    words = ("--ood", stored / "photographs__test.safetensors", "--val", stored / "digits__val.safetensors")
+    assert run("evaluate", "--predictions", stored / "digits__test.safetensors", *words, "--out", out) == 0
+    assert "AUROC, photographs" in capsys.readouterr().out
     rows = read_rows(out)
     assert {row.dataset for row in rows} == {"digits/test", "photographs/test"}
     assert {row.posthoc for row in rows} == {"none", "temperature"}
@@ -57,7 +50,7 @@ def test_a_laplace_approximation_is_evaluated_from_stored_files_on_shifted_sets_
     assert run("evaluate", *words, *fitting) == 2
     assert "needs features, which the predictions for 'digits-c/contrast/5' do not hold" in capsys.readouterr().err
     assert run("predict", trained, *names, "--features", "--device", "cpu") == 0
-    assert run("evaluate", *words, *fitting, "--out", tmp_path / "rows.csv") == 0
+    assert run("evaluate", *words, *fitting, "--rows", "--out", tmp_path / "rows.csv") == 0
     rows = read_rows(tmp_path / "rows.csv")
     assert any(row.corruption == "contrast" for row in rows)
     (prior,) = (row.value for row in rows if row.metric == "prior_variance")

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from regmixup.data.reading import load_files
 from regmixup.deployment import probe
-from regmixup.deployment.probe import Features, Plan, fit_probe, plan_epochs
+from regmixup.deployment.probe import Features, fit_probe, plan_epochs
 from regmixup.losses import balanced_weight
 from regmixup.training.config import configure
 
@@ -59,15 +59,6 @@ def test_as_many_epochs_as_are_wanted_or_fit_and_fewer_than_five_are_none(wanted
     """An epoch of 100 images at 0.1 s takes 10 s, and 85 % of the time are planned for."""
     plan = plan_epochs(wanted, num_train=100, pace=0.1, seconds=seconds)
     assert (plan.epochs, plan.wanted) == (planned, wanted)
-
-
-def test_a_plan_says_why():
-    for plan, said in [
-        (Plan(7, 7), "7 (given)"),
-        (Plan(6, 10, 0.5), "6 of 10 wanted fit in 4 min at 2.0 images/s (--minutes)"),
-        (Plan(0, 10, 0.5), "0 of 10 wanted fit in 4 min at 2.0 images/s (--minutes); fewer than 5 would make it worse"),
-    ]:
-        assert plan.describe(4.0).startswith(said)
 
 
 def test_the_pace_is_that_of_decoding_and_the_shortest_step(tmp_path, monkeypatch):

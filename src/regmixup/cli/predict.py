@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from rich.console import Console
-from torch import Tensor
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, check_file, parse
-from regmixup.cli.progress import LiveProgress
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files, unread_files
@@ -26,9 +22,8 @@ from regmixup.storage import csv_lines, write_text
 from regmixup.training.run import Run
 
 if TYPE_CHECKING:
-    from regmixup.deployment.predictor import Decision, Predictor
+    from regmixup.deployment.predictor import Predictor
 
-_BATCH = 64
 _COLUMNS = ("file", "class", "probability", "accepted", "score", "error")
 _FITTING = ("validation", "acceptance", "risk")
 
@@ -109,7 +104,7 @@ def _predict(verb: PredictVerb) -> None:
 
 
 def _classify(verb: PredictVerb) -> None:
-    """Print a line for each file, or write the CSV file."""
+    """Print a line for each file, and write the CSV file."""
     verb.refuse(("features", "refresh_batch_norm"), "datasets, and the words given are image files")
     check_file("--out", verb.out, ".csv")
     files = _listed(verb.datasets)
@@ -117,13 +112,10 @@ def _classify(verb: PredictVerb) -> None:
     if (p := predictor.promise) is not None:
         print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
     answers = []
-    with nullcontext() if verb.out is None else LiveProgress(Console(stderr=True), total=1) as bar:
-        for answer in _answers(predictor, files):
+    with ThreadPoolExecutor() as pool:
+        for answer in pool.map(partial(_answer, predictor), files):
             answers.append(answer)
-            if bar is None:
-                print(_line(answer))
-            else:
-                bar.advance("images", 1, len(files))
+            print(_line(answer))
     if verb.out is not None:
         write_text(verb.out, csv_lines([_COLUMNS, *(answer.values() for answer in answers)]))
         print(f"{verb.out}  {counted(len(files), 'image')}")
@@ -181,34 +173,21 @@ def _predictor(verb: PredictVerb) -> Predictor:
     )
 
 
-def _answers(predictor: Predictor, files: list[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the columns for each file, in order; one that cannot be read has an error and nothing else."""
-
-    def read(file: Path) -> Tensor | str:
-        try:
-            return predictor.read(file)
-        except ValueError as error:
-            return str(error)
-
-    with ThreadPoolExecutor() as pool:
-        for start in range(0, len(files), _BATCH):
-            batch = files[start : start + _BATCH]
-            images = list(pool.map(read, batch))
-            readable = [image for image in images if isinstance(image, Tensor)]
-            decided = _columns(predictor(torch.stack(readable))) if readable else iter(())
-            for file, image in zip(batch, images, strict=True):
-                columns = {"error": image} if isinstance(image, str) else next(decided)
-                yield {**dict.fromkeys(_COLUMNS, ""), "file": str(file), **columns}
-
-
-def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
-    for row, label in enumerate(decision.label.tolist()):
-        yield {
-            "class": decision.class_names[label],
-            "probability": float(decision.probs[row, label]),
-            "accepted": bool(decision.accepted[row]),
-            "score": float(decision.score[row]),
-        }
+def _answer(predictor: Predictor, file: Path) -> dict[str, Any]:
+    """Return the columns for a file; one that cannot be read has an error and nothing else."""
+    answer = {**dict.fromkeys(_COLUMNS, ""), "file": str(file)}
+    try:
+        decision = predictor.predict_file(file)
+    except ValueError as error:
+        return {**answer, "error": str(error)}
+    label = int(decision.label)
+    return {
+        **answer,
+        "class": decision.class_names[label],
+        "probability": float(decision.probs[label]),
+        "accepted": bool(decision.accepted),
+        "score": float(decision.score),
+    }
 
 
 def _line(answer: dict[str, Any]) -> str:

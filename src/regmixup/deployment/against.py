@@ -36,8 +36,8 @@ from regmixup.training.run import Run
 from regmixup.training.train import train
 
 FOLDS = 5
-METRICS = {"accuracy": "accuracy %", "nll": "NLL", "augrc": "AUGRC x 1000"}
-"""The measured quantities and their titles. Accuracy decides the verdict; the others are better if smaller."""
+METRICS = {"accuracy": ("accuracy %", 100, 1), "nll": ("NLL", 1, 3), "augrc": ("AUGRC x 1000", 1000, 1)}
+"""The measured quantities: title, factor and digits. Accuracy decides the verdict; the others are better if smaller."""
 
 
 class Effect(NamedTuple):
@@ -54,7 +54,7 @@ def shown(metric: str, value: float, sign: str = "") -> str:
     >>> shown("accuracy", 0.953), shown("nll", -0.01, "+")
     ('95.3', '-0.010')
     """
-    factor, digits = {"accuracy": (100, 1), "nll": (1, 3), "augrc": (1000, 1)}[metric]
+    _, factor, digits = METRICS[metric]
     return f"{factor * value:{sign}.{digits}f}"
 
 
@@ -92,7 +92,7 @@ class Comparison:
     def describe(self) -> str:
         """Return a line for each metric, then one sentence about the accuracy."""
         (first, second), lines = self.values, []
-        for metric, title in METRICS.items():
+        for metric, (title, _, _) in METRICS.items():
             means = [f"{method} {shown(metric, fmean(self.values[method][metric]))}" for method in self.values]
             mean, low, high = (shown(metric, bound, "+") for bound in self.effect(metric))
             lines.append(f"{title:<13}{', '.join(means)}; difference {mean} [{low}, {high}]")

@@ -72,13 +72,15 @@ def card(contents: Contents) -> str:
     channels, height, width = contents.architecture.input_shape
     front = "".join(f"{key}: {json.dumps(fact)}\n" for key, fact in _front_matter(contents).items())
     probe = contents.tuned is not None and contents.tuned["chosen"] == "linear probe"
+    transform = contents.run.transform()
     recipe = [
         ("trained weights", "the head alone, a linear probe" if probe else "all"),
         ("objective", repr(config.objective)),
         ("network", config.network),
         ("initial weights", contents.init or "random"),
-        ("epochs", config.total_epochs),
+        ("epochs, batch size, learning rate", f"{config.total_epochs}, {config.batch_size}, {config.lr:g}"),
         ("seed", config.seed),
+        ("image files", "rotated by their EXIF orientation first" if transform and transform.orient else "as stored"),
         ("regmixup", record["versions"]["regmixup"]),
         ("fingerprint", contents.run.fingerprint),
     ]
@@ -88,10 +90,10 @@ def card(contents: Contents) -> str:
         f"---\n{front}---\n\n# {_plain(contents.name)}\n",
         f"An image classifier of {len(classes)} classes ({_plain(shortened(classes, 20))}) for {width}x{height} pixels "
         f"and {counted(channels, 'channel')}, trained with regmixup.\n",
-        f"## Use\n\n```python\n{_usage(contents)}```\n{_orientation(contents)}",
+        f"## Use\n\n```python\n{_usage(contents)}```\n",
         f"## Data\n\nTrained on {_plain(public_name(config.train_set))}. Checksum of the images: "
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
-        f"## Recipe\n\n{_table(('', ''), recipe)}\n`training.json` has every field.\n",
+        f"## Recipe\n\n{_table(('', ''), recipe)}",
         f"## Results\n\n{_results(contents)}",
         f"## Calibration and rejection\n\n{_calibration(contents)}",
         f"## Limits\n\n{_LIMITS}",
@@ -103,17 +105,12 @@ def card(contents: Contents) -> str:
 
 def _front_matter(contents: Contents) -> dict[str, Any]:
     """Return the card's metadata: https://huggingface.co/docs/hub/model-cards."""
-    front: dict[str, Any] = {
+    return {
         "license": contents.license,
         "library_name": "timm" if contents.timm else "regmixup",
         "pipeline_tag": "image-classification",
         "tags": ["image-classification", "regmixup", "calibration", "out-of-distribution-detection"],
     }
-    if contents.init.startswith("timm@") and contents.architecture.network.startswith("timm/"):
-        from regmixup.networks.timm_models import hub_name
-
-        front |= {"base_model": base} if (base := hub_name(contents.architecture.network)) else {}
-    return front
 
 
 def _usage(contents: Contents) -> str:
@@ -127,17 +124,6 @@ def _usage(contents: Contents) -> str:
         lines += ["", "import timm  # without regmixup; images normalised by model.pretrained_cfg's mean and std", ""]
         lines += ['model = timm.create_model("local-dir:FOLDER", pretrained=True).eval()']
     return "\n".join(lines) + "\n"
-
-
-def _orientation(contents: Contents) -> str:
-    """Return what to do with photographs before they are resized; nothing for a model of pixels as they are stored."""
-    transform = contents.run.transform()
-    if transform is None or not transform.orient:
-        return ""
-    return (
-        "\nImage files were rotated by their EXIF orientation before they were resized. `Predictor` does so with "
-        "files; elsewhere, call `PIL.ImageOps.exif_transpose` first.\n"
-    )
 
 
 def _results(contents: Contents) -> str:

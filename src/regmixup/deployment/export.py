@@ -13,22 +13,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 from torch.export import Dim
 
 from regmixup.config import decode, encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import SPLITS
-from regmixup.deployment.calibration import Promise
+from regmixup.deployment.calibration import Calibrated
 from regmixup.names import check_name
 from regmixup.networks import build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization
-from regmixup.posthoc import FittedConformal, MeanField
 from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
 from regmixup.training.run import Run
@@ -42,7 +41,9 @@ MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The arguments of `networks.build` for the members of a `Deployable`, whose constraints are baked already."""
+    """The arguments of `networks.build` for the network of a `Deployable`, whose constraints are baked already."""
+
+    retired: ClassVar[dict[str, Any]] = {"members": 1, "factor": math.pi / 8}
 
     network: str
     num_classes: int
@@ -50,11 +51,9 @@ class Architecture:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     head: Head
-    members: int
-    factor: float
 
     @classmethod
-    def of(cls, run: Run, record: Mapping[str, Any], *, members: int = 1) -> Architecture:
+    def of(cls, run: Run, record: Mapping[str, Any]) -> Architecture:
         """Return how the network of a run is built. record: the run's, see `Run.provenance`."""
         return cls(
             network=run.config.network,
@@ -63,43 +62,30 @@ class Architecture:
             mean=run.config.mean,
             std=run.config.std,
             head=head_of(run.config.head),
-            members=members,
-            factor=MeanField().factor,
         )
 
-    def build(self) -> list[Classifier]:
-        """Return the networks, freshly initialised."""
+    def build(self) -> Classifier:
+        """Return the network, freshly initialised."""
         channels, height, width = self.input_shape
-        return [
-            build(
-                self.network,
-                num_classes=self.num_classes,
-                in_channels=channels,
-                normalize=(self.mean, self.std),
-                head=self.head,
-                image_size=(height, width),
-            )
-            for _ in range(self.members)
-        ]
+        return build(
+            self.network,
+            num_classes=self.num_classes,
+            in_channels=channels,
+            normalize=(self.mean, self.std),
+            head=self.head,
+            image_size=(height, width),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Facts:
+class Facts(Calibrated):
     """The facts a predictor stores beside its weights; see `Predictor` for the meaning of each."""
 
     class_names: tuple[str, ...]
     input_shape: tuple[int, ...]
     transform: EvalTransform | None
-    temperature: float
-    score: str
-    threshold: float
-    acceptance: float
     validation: str
-    images: int
-    errors: int
     fingerprint: str
-    promise: Promise | None = None
-    sets: FittedConformal | None = None
     inputs: Inputs = "pixels"
     normalize: Normalization | None = None
     architecture: Architecture | None = field(default=None, repr=False)
@@ -139,8 +125,8 @@ def public_name(dataset: str) -> str:
     return f"folder:{name}{dataset.removeprefix(whole)}"
 
 
-def read_saved(folder: Path) -> tuple[Facts, dict[str, Tensor]]:
-    """Return the facts and the weights of a folder that `Predictor.save` or `publish` has written."""
+def read_saved(folder: Path) -> tuple[Facts, str]:
+    """Return the facts in a folder of `Predictor.save` or `publish`, and the checksum of its weights."""
     file = folder / PREDICTOR
     if not file.is_file():
         hint = f": name {folder / FITTED}" if (folder / FITTED / PREDICTOR).is_file() else ""
@@ -151,44 +137,29 @@ def read_saved(folder: Path) -> tuple[Facts, dict[str, Tensor]]:
     checksum = str(table.pop("weights", ""))
     facts = decode(Facts, table, str(file))
     facts.check(file)
-    return facts, read_weights(folder, checksum, facts.architecture)
+    return facts, checksum
 
 
-def is_published(folder: Path) -> bool:
-    """Return whether the weights of a folder are those of one network, written by `publish`."""
-    return not (folder / WEIGHTS).is_file()
+def load_weights(network: nn.Module, folder: Path, checksum: str, architecture: Architecture | None) -> None:
+    """Load the weights of a saved or published folder into a network.
 
-
-def read_weights(folder: Path, expected: str, architecture: Architecture | None) -> dict[str, Tensor]:
-    """Return the weights of a saved or published folder. expected: the checksum that the facts name.
-
-    architecture: that of the networks, if they are this package's; it must have as many members as the file.
+    checksum: of their file, in the facts beside it. architecture: by it, `publish` has named the tensors.
     """
-    path = folder / (MODEL if is_published(folder) else WEIGHTS)
+    saved = (folder / WEIGHTS).is_file()
+    path = folder / (WEIGHTS if saved else MODEL)
     try:
-        if digest(path) != expected:
+        if digest(path) != checksum:
             raise ValueError("it is not the file that the facts beside it belong to")
         tensors = load_tensors(path)[0]
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
-    members = {"0"} if is_published(folder) else {name.split(".")[1] for name in tensors if name.startswith("members.")}
-    if architecture is not None and architecture.members != len(members):
-        raise ValueError(f"members must be {len(members)}, as many as {path} has, got {architecture.members}")
-    return tensors
-
-
-def restore(module: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Load weights into a module of the same architecture. folder: where they come from, for the error."""
+    names = {name: name.removeprefix("members.0.") for name in tensors}  # as earlier versions called them
+    if architecture is not None and not saved:
+        names |= {theirs: ours for ours, theirs in library_names(architecture.network, network).items()}
     try:
-        module.load_state_dict(tensors)
+        network.load_state_dict({names[name]: tensor for name, tensor in tensors.items()})
     except RuntimeError as error:
         raise ValueError(f"model must have the architecture that was saved in {folder}: {error}") from error
-
-
-def restore_published(network: nn.Module, tensors: Mapping[str, Tensor], name: str, folder: Path) -> None:
-    """Load weights that have the names of the library which the network comes from. name: the network's."""
-    ours = {theirs: our_name for our_name, theirs in library_names(name, network).items()}
-    restore(network, {ours.get(theirs, theirs): tensor for theirs, tensor in tensors.items()}, folder)
 
 
 def export(

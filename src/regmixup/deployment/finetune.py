@@ -49,7 +49,7 @@ def finetune(
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
     method, minutes, epochs, image_size, class_weights, acceptance, risk, score, export, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
-    `Watch`. advance: called with "reading", "features" or "finishing", the number of images just done, and that of all.
+    `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.

@@ -23,7 +23,7 @@ from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.curves import thumbnail
 from regmixup.evaluation.evaluate import ModelPredictions
-from regmixup.names import counted, percent, printable
+from regmixup.names import percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, word_table
 from regmixup.run_folder import FINETUNED, FITTED, PAGE
@@ -49,15 +49,11 @@ def check_risk(size: int, risk: float) -> None:
 def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     """Return the better of the runs, with all that is written about it. candidates: the probe first."""
     photos, request = job.photos, job.request
-    size, tested = len(photos.parts["validation"]), len(photos.parts["test"])
-    total = len(candidates) * size + tested
-    job.say(f"finishing    {counted(total, 'prediction')} for validation and test, temperature, threshold, report page")
-    job.advance("finishing", 0, total)
+    job.say("finishing    predictions for validation and test, temperature, threshold, report page")
     rows = job.choosing_rows
     right = {}
     for name, run in candidates.items():
         right[name] = int(_correct(run.predict(photos.parts["validation"].name, device=job.device))[rows].sum())
-        job.advance("finishing", size, total)
         job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
     chosen = max(reversed(right), key=right.__getitem__)  # among equals the fine-tuned one
     run = candidates[chosen]
@@ -65,7 +61,6 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
     predictor = _fit(job, run)
     test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
-    job.advance("finishing", tested, total)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         "photos": photos.record(),
@@ -193,7 +188,7 @@ def _answers(test: Predictions, predictor: Predictor, files: Sequence[str]) -> s
 
 
 def _classes(names: Sequence[str], test: Predictions) -> str:
-    label, lines = test.logits.argmax(dim=1), []
+    label, lines = test.logits.argmax(dim=1), list[tuple[object, ...]]()
     for number, name in enumerate(names):
         answers = label[test.labels == number]
         wrong = answers[answers != number]

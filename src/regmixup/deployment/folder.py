@@ -39,7 +39,6 @@ Advance = Callable[[str, int, int], object]
 IMBALANCED = 3.0
 """The largest class over the smallest one from which class weights are suggested."""
 _SHOWN = 10
-_FEW = 30
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,6 @@ class PhotoFolder:
                 f"the largest class has {imbalance:.1f} times the images of the smallest: "
                 "--class-weights balanced gives every class the same weight"
             )
-        if (few := len(self.parts["validation"])) < _FEW:
-            notes.append(f"{few} validation images are few to choose a model and a threshold; {_FEW} are better")
         lines = [
             f"photos       {sum(self.counts.values()):,} images of {len(self.counts):,} classes in {self.path}",
             f"classes      {shortened(entries, 50)}",
@@ -136,16 +133,13 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
             )
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
-    copies, contradictions = _find_copies(parts)
+    copies = _find_copies(parts)
     notes = [describe_unread(unread)] if unread else []
     if all(Path(file).parents[1] != wholes[0].folder for file in wholes[0].paths):
         notes.append(
             "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
             "side by side"
         )
-    if contradictions:
-        listed = shortened(contradictions, _SHOWN)
-        notes.append(f"images that are in several classes, as copies of one file: {listed}")
     if copies:
         notes.append(
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
@@ -221,16 +215,12 @@ def check_counts(whole: FolderSet, least: int, purpose: str) -> None:
         )
 
 
-def _find_copies(parts: Mapping[str, FolderSet]) -> tuple[list[str], list[str]]:
-    """Return the files of other parts that are copies of train files, and copies that are in several classes."""
-    train: dict[str, str] = {}
-    classes: dict[str, dict[str, str]] = {}
+def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
+    """Return the files of other parts that are copies of train files."""
+    train = dict(zip(hash_files(parts["train"]), parts["train"].paths, strict=True))
     copies = []
-    for role, part in parts.items():  # train first
-        for path, digest, label in zip(map(printable, part.paths), hash_files(part), part.labels.tolist(), strict=True):
-            classes.setdefault(digest, {}).setdefault(part.classes[label], path)
-            if role == "train":
-                train[digest] = path
-            elif digest in train:
-                copies.append(f"{path} = {train[digest]}")
-    return copies, [" = ".join(by_class.values()) for by_class in classes.values() if len(by_class) > 1]
+    for role in ("validation", "test"):
+        for path, digest in zip(parts[role].paths, hash_files(parts[role]), strict=True):
+            if digest in train:
+                copies.append(printable(f"{path} = {train[digest]}"))
+    return copies

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, values_of
-from regmixup.data.catalogue import get
 from regmixup.data.decode import EvalTransform, Source, decode_all, open_rgb
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment import export as files
@@ -25,13 +24,13 @@ from regmixup.networks.contract import Normalization
 from regmixup.networks.gp_head import GaussianProcess
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
-from regmixup.posthoc import MeanField, ensemble
+from regmixup.posthoc import MeanField
 from regmixup.predictions.forward import pair_of
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
-from regmixup.types import Predictions, as_tensor, look_like_probabilities
+from regmixup.types import as_tensor, look_like_probabilities
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,14 @@ class Predictor(Facts):
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
-        members = [copy.deepcopy(unwrapped(model))]
-        module = Deployable(members, temperature=1.0, score=calibration.score, threshold=0.0, normalize=normalize)
+        network = copy.deepcopy(unwrapped(model))
+        module = Deployable(network, temperature=1.0, score=calibration.score, threshold=0.0, normalize=normalize)
         validation, shape, are_pixels = _run_over(module, validation_loader, normalize)
         classes = validation.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        fitted = calibration.fit(validation)
-        module.temperature, module.threshold = fitted.temperature, fitted.threshold
-        return cls(
-            module=module,
+        facts = Facts(
             class_names=names,
             input_shape=shape,
             transform=transform,
@@ -113,58 +109,47 @@ class Predictor(Facts):
             fingerprint="",
             inputs="pixels" if are_pixels and normalize is None else "as given",
             normalize=normalize,
-            **vars(fitted),
+            **vars(calibration.fit(validation)),
         )
+        return cls._of(module.network, facts)
 
     @classmethod
     def from_run(
         cls,
         run: Run | str | Path,
         *,
-        validation: str | Predictions | None = None,
+        validation: str | None = None,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         **settings: Any,
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
-        validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
-            as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
+        validation: a dataset, default the validation set that belongs to the run's train set. Never a test, shifted
+            or OOD set.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
         settings: as in `fit`; the default of score is that of `deployed_score`.
         """
-        run = run if isinstance(run, Run) else Run.open(run)
-        record = run.provenance()
+        run = open_single(run)
+        record, train_set = run.provenance(), run.config.train_set
         calibration = Calibration(**{"score": deployed_score(run.config.objective), **settings})
         device = choose_device(device)
-        members = [member.model(device=device, root=root) for member in run.members()]
-        if isinstance(validation, Predictions):
-            parts = [_checked_predictions(validation, run, len(record["classes"]))]
-        else:
-            name = validation_of(run.config.train_set) if validation is None else validation
-            check_validation(name, run.config.train_set)
-            parts = [member.predict(name, root=root, device=device) for member in run.members()]
-        if isinstance(members[0].head, GaussianProcess):
-            parts = [MeanField()(part) for part in parts]
-        predictions = ensemble(parts)
-        fitted = calibration.fit(Labelled(predictions.logits, predictions.labels))
-        architecture = Architecture.of(run, record, members=len(members))
-        return cls(
-            module=Deployable(
-                members,
-                temperature=fitted.temperature,
-                score=calibration.score,
-                threshold=fitted.threshold,
-                factor=architecture.factor,
-            ),
+        validation = validation_of(train_set) if validation is None else validation
+        check_validation(validation, train_set)
+        network = run.model(device=device, root=root)
+        predictions = run.predict(validation, root=root, device=device)
+        if isinstance(network.head, GaussianProcess):
+            predictions = MeanField()(predictions)
+        facts = Facts(
             class_names=tuple(record["classes"]),
             input_shape=tuple(record["input"]),
             transform=run.transform(),
-            validation=predictions.dataset,
+            validation=validation,
             fingerprint=run.fingerprint,
-            architecture=architecture,
-            **vars(fitted),
+            architecture=Architecture.of(run, record),
+            **vars(calibration.fit(Labelled(predictions.logits, predictions.labels))),
         )
+        return cls._of(network, facts)
 
     @classmethod
     def load(
@@ -176,30 +161,25 @@ class Predictor(Facts):
             copy gets the saved weights. device: default, the accelerator if there is one.
         """
         import_components()
-        facts, tensors = files.read_saved(Path(path))
-        built = facts.architecture
+        facts, checksum = files.read_saved(Path(path))
         if model is not None:
-            members: Sequence[nn.Module] = [copy.deepcopy(unwrapped(model))]
-        elif built is not None:
-            members = built.build()
+            network = copy.deepcopy(unwrapped(model))
+        elif facts.architecture is not None:
+            network = facts.architecture.build()
         else:
             raise ValueError(
                 f"model must be given for {path}, whose model is not a network of this package: "
                 "Predictor.load(folder, model=one of the same architecture)"
             )
-        module = Deployable(
-            members,
-            temperature=facts.temperature,
-            score=facts.score,
-            threshold=facts.threshold,
-            factor=built.factor if built is not None else 0.0,
-            normalize=facts.normalize,
-        )
-        if built is not None and files.is_published(Path(path)):
-            files.restore_published(module.members[0], tensors, built.network, Path(path))
-        else:
-            files.restore(module, tensors, Path(path))
-        return cls(module=module.to(choose_device(device)), **values_of(facts))
+        predictor = cls._of(network, facts)
+        files.load_weights(predictor.module.network, Path(path), checksum, facts.architecture)
+        predictor.module.to(choose_device(device))
+        return predictor
+
+    @classmethod
+    def _of(cls, network: nn.Module, facts: Facts) -> Predictor:
+        settings = {name: getattr(facts, name) for name in ("temperature", "score", "threshold", "normalize")}
+        return cls(module=Deployable(network, **settings), **values_of(facts))
 
     def save(self, folder: str | Path) -> None:
         """Write weights.safetensors and predictor.json, from which `load` makes this predictor again.
@@ -207,7 +187,7 @@ class Predictor(Facts):
         For a model that `fit` was given, `load` needs a module of its architecture: no code is stored.
         """
         weights = Path(folder) / files.WEIGHTS
-        save_tensors(weights, self.module.state_dict(), {})
+        save_tensors(weights, self.module.network.state_dict(), {})
         write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
 
     def export(self, path: str | Path, *, pixels: Pixels = "float32") -> None:
@@ -297,20 +277,15 @@ def deployed_score(objective: Objective) -> str:
     return "max_logit" if isinstance(objective, DUQ) else "entropy"
 
 
-def _checked_predictions(validation: Predictions, run: Run, classes: int) -> Predictions:
-    """Check Predictions from the caller and return them; a dataset that is not ours may have any name."""
-    known = get(validation.dataset)
-    if known is not None and not known.is_folder:
-        made_here = validation.info.get("run") == run.fingerprint
-        check_validation(validation.dataset, run.config.train_set, seen=made_here)
-    if validation.probs is not None:
+def open_single(run: Run | str | Path) -> Run:
+    """Return a run, opened if need be; raise if it is an ensemble."""
+    run = run if isinstance(run, Run) else Run.open(run)
+    if run.config.members > 1:
         raise ValueError(
-            "validation must have logits alone, as run.predict gives them, got probs, too: what is sampled, or "
-            "averaged after the softmax, is not what is deployed"
+            f"run must be one model, {run.folder} is an ensemble of {run.config.members}: name one of its members, "
+            f"{', '.join(member.folder.name for member in run.members())}"
         )
-    if validation.logits.shape[1] != classes:
-        raise ValueError(f"validation must have the run's {classes} classes, got {validation.logits.shape[1]}")
-    return validation
+    return run
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
     model.safetensors     the weights, under the names of the library that the network comes from
     config.json           for timm's networks what `timm.create_model("local-dir:FOLDER")` reads; for `load`, of any
     predictor.json        what else `rm.Predictor.load(FOLDER)` needs, such as temperature and threshold; optional
-    training.json         the run's configuration and record
     README.md             the model card, with metadata for a hub in front
 
 Nothing in it is executed when it is loaded, weights that were changed are refused, and nothing names folders of the
@@ -25,30 +24,20 @@ from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
 from regmixup.deployment.card import Contents, card
-from regmixup.deployment.export import (
-    CONFIG,
-    MODEL,
-    PREDICTOR,
-    Architecture,
-    plain,
-    public_name,
-    read_weights,
-    restore_published,
-)
-from regmixup.deployment.predictor import Predictor
+from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, load_weights, plain, public_name
+from regmixup.deployment.predictor import Predictor, open_single
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import MeanField
-from regmixup.recipes import without_path
 from regmixup.run_folder import FITTED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
-TRAINING, CARD = "training.json", "README.md"
+CARD = "README.md"
 
 
 def publish(
@@ -74,8 +63,7 @@ def publish(
     The card's numbers are measured, with 95 % intervals, on the predictions that the run folder holds: `run.predict`,
     `regmixup predict` and studies put them there. Constraints on the weights are baked into them.
     """
-    run = run if isinstance(run, Run) else Run.open(run)
-    folder = Path(folder)
+    run, folder = open_single(run), Path(folder)
     record = run.provenance()
     _check(run, folder, test)
     if predictor is None and (run.folder / FITTED / PREDICTOR).is_file():
@@ -107,11 +95,6 @@ def publish(
 
 def _check(run: Run, folder: Path, test: str) -> None:
     """Raise what keeps a run from being published in a folder."""
-    if run.config.members > 1:
-        raise ValueError(
-            f"run must be one model, {run.folder} is an ensemble of {run.config.members}: publish its members, "
-            f"{', '.join(member.folder.name for member in run.members())}"
-        )
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / MODEL)
@@ -132,9 +115,8 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
     if not isinstance(facts, dict) or not {"architecture", "weights"} <= facts.keys():
         raise ValueError(f"{folder} must be a folder that `regmixup publish` has written, it has no such {CONFIG}")
     architecture = decode(Architecture, facts["architecture"], str(path))
-    tensors = read_weights(Path(folder), str(facts["weights"]), architecture)
-    model = architecture.build()[0]
-    restore_published(model, tensors, architecture.network, Path(folder))
+    model = architecture.build()
+    load_weights(model, Path(folder), str(facts["weights"]), architecture)
     return model.to(choose_device(device)).eval()
 
 
@@ -161,7 +143,6 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
     if contents.predictor is not None:
         public = {"validation": public_name(contents.predictor.validation), "weights": weights}
         write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
-    write_json(folder / TRAINING, _training(contents))
     write_text(folder / CARD, text)
 
 
@@ -188,14 +169,3 @@ def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any
         "architecture": encode(architecture),
     }
     return config
-
-
-def _training(contents: Contents) -> dict[str, Any]:
-    """Return the run's configuration and record, without paths."""
-    config, record = encode(contents.run.config), contents.record
-    for key in ("train_set", "validation"):
-        config[key] = public_name(config[key])
-    config["init"] = without_path(config["init"])
-    kept = ("fingerprint", "commit", "seed", "input", "transform", "device", "processes", "seconds", "versions")
-    data = {public_name(name): checksum for name, checksum in record["data"].items()}
-    return {"config": config, "data": data, **{key: record[key] for key in kept if key in record}}

@@ -77,13 +77,6 @@ def _trial(model: nn.Module, shape: tuple[int, int, int]) -> object:
     return evaluated(model, torch.zeros(1, *shape, device="meta"), lambda x: functional_call(model, shapes, (x,)))
 
 
-def total_stride(model: nn.Module) -> int:
-    """Return how many pixels lie between neighbours in the last features of a timm model; 1 if timm does not say."""
-    infos = [getattr(module, "feature_info", None) for module in model.modules()]
-    stages = [stage for info in infos if isinstance(info, list) for stage in info]
-    return max((int(stage["reduction"]) for stage in stages), default=1)
-
-
 # ------------------------------------------------------------------------- what timm knows about its own weights
 
 
@@ -131,14 +124,9 @@ def tensor_names(network: str) -> list[str]:
         return list(timm.create_model(network.removeprefix(PREFIX), num_classes=0).state_dict())
 
 
-def hub_name(network: str) -> str:
-    """Return the name of timm's own weights on the hub, OWNER/NAME; "" where they are not there."""
-    return str(_published(network).hf_hub_id or "")
-
-
 def pretrained_file(network: str) -> Path:
     """Return timm's own weights for a network as a file: from the cache, or downloaded into it from the hub."""
-    repository = hub_name(network)
+    repository = str(_published(network).hf_hub_id or "")
     if not repository:
         raise ValueError(f"init must be a file or empty for {network}, which timm has no weights for, got 'timm'")
     hub = logging.getLogger("huggingface_hub")
