@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from regmixup.networks import build, check_network
-from regmixup.networks.timm_models import total_stride
 from tests.networks.weights import randomise_batch_norm
 
 
@@ -85,13 +84,6 @@ def test_an_image_size_that_does_not_suit_the_network_is_refused():
 def test_a_network_without_a_feature_vector_is_refused():
     with torch.device("meta"), pytest.raises(ValueError, match=r"^network must give features \(N, D\), which timm/mob"):
         build("timm/mobilenetv5_300m_enc", num_classes=10)
-
-
-def test_the_total_stride_is_that_of_the_last_features():
-    """A ViT has its patches."""
-    for name, stride in (("test_resnet", 32), ("test_convnext", 32), ("test_vit", 16)):
-        assert total_stride(build(f"timm/{name}", num_classes=2, image_size=64)) == stride
-    assert total_stride(build("small", num_classes=2)) == 1
 
 
 def test_an_unknown_timm_name_is_corrected_without_listing_them_all():

@@ -110,9 +110,9 @@ def _front_matter(contents: Contents) -> dict[str, Any]:
         "tags": ["image-classification", "regmixup", "calibration", "out-of-distribution-detection"],
     }
     if contents.init.startswith("timm@") and contents.architecture.network.startswith("timm/"):
-        from regmixup.networks.timm_models import hub_name
+        from regmixup.networks.timm_models import published
 
-        front |= {"base_model": base} if (base := hub_name(contents.architecture.network)) else {}
+        front |= {"base_model": base} if (base := published(contents.architecture.network).hf_hub_id) else {}
     return front
 
 
