@@ -26,7 +26,7 @@ import torch
 from regmixup.config import encode
 from regmixup.data.catalogue import BENCHMARK
 from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves, thumbnail
-from regmixup.metrics.calibration import CLASSIFICATION, ON_SHIFT
+from regmixup.metrics.calibration import CLASSIFICATION
 from regmixup.metrics.detection import DETECTION
 from regmixup.posthoc import as_given
 from regmixup.report.output import write_report
@@ -90,7 +90,7 @@ def rows(template: Row, scores: list[str], draw: random.Random) -> Iterator[Row]
         for metric in CLASSIFICATION:
             own = value(bases.get(metric, 0.02))
             yield replace(template, dataset="cifar10/test", posthoc=posthoc, metric=metric, value=own, n=10_000)
-        for metric in ON_SHIFT:
+        for metric in CLASSIFICATION:
             shifted = replace(template, dataset="cifar10-c", posthoc=posthoc, metric=metric, n=10_000)
             for corruption in BENCHMARK:
                 for severity in range(1, 6):

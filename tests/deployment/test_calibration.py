@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from regmixup.deployment import calibration
 from regmixup.deployment.calibration import Calibration, Labelled, fewest_images, first_rows, fit_temperature
-from regmixup.posthoc import Conformal, TemperatureScaling
+from regmixup.posthoc import Conformal
 
 RISK, DELTA = 0.05, 0.1
 # The share of errors at a score that is uniform in [0, 1], and its mean up to t.
@@ -172,9 +172,15 @@ class TestTemperature:
 
     def test_few_images_leave_it_near_1_and_many_do_not(self):
         """Sixty images with one error gave 0.46 without the prior, and made a wrong answer 99.7 % sure."""
-        many = labelled(6000, wrong=100)
-        alone = TemperatureScaling(criterion="nll").fit(many.logits, many.labels).temperature
-        for wrong in (0, 1):
-            assert 0.7 < fit_temperature(labelled(60, wrong=wrong)) < 1
-        assert fit_temperature(many) == pytest.approx(alone, rel=0.03) != pytest.approx(1, abs=0.05)
-        assert Calibration(calibrate=False).fit(many).temperature == 1
+        few = fit_temperature(labelled(60, wrong=1))
+        many = fit_temperature(labelled(6000, wrong=100))
+        images = labelled(6000, wrong=100)
+        grid = [0.1 * 1.01**step for step in range(460)]
+        alone = min(grid, key=lambda t: torch.nn.functional.cross_entropy(images.logits.double() / t, images.labels))
+        assert 0.7 < few < 1
+        assert many == pytest.approx(alone, rel=0.03) != pytest.approx(1, abs=0.05)
+
+    def test_without_an_error_it_stays_near_1(self):
+        """The best one would be the smallest: every answer, also of rejected images, would be 100 % sure."""
+        assert 0.7 < fit_temperature(labelled(60)) < 1
+        assert Calibration(calibrate=False).fit(labelled(60, wrong=9)).temperature == 1

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.evaluation.evaluate import evaluate, fit_temperature, relative_rows
+from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, classwise_ece, debiased_ece, ece, mce, nll
+from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, debiased_ece, ece, nll
 from regmixup.metrics.detection import DETECTION
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.scores import SCORES
@@ -19,7 +19,6 @@ CLASSIFICATION = {
     "accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece,
     "debiased_ece": debiased_ece,
 }  # fmt: skip
-ON_TEST_ALONE = {"classwise_ece": classwise_ece, "mce": mce}
 CLASSES = 4
 
 
@@ -59,7 +58,7 @@ def value(rows, **wanted):
 
 def test_test_metrics_are_those_of_the_softmax(rows):
     probs = TEST.logits.double().softmax(dim=1)
-    for name, metric in (CLASSIFICATION | ON_TEST_ALONE).items():
+    for name, metric in CLASSIFICATION.items():
         assert value(rows, dataset="toy/test", posthoc="none", metric=name) == metric(probs, TEST.labels)
 
 
@@ -126,14 +125,14 @@ def test_a_temperature_from_elsewhere_takes_the_place_of_the_validation_set(rows
 
 def test_there_are_no_other_rows(rows):
     classification = 2 * len(CLASSIFICATION)
-    test = 2 * len(CLASSIFICATION | ON_TEST_ALONE) + 1 + len(SCORES) * len(SELECTIVE)  # with the temperature
+    test = classification + 1 + len(SCORES) * len(SELECTIVE)  # with the temperature
     shift = classification * (len(SHIFT) + 1)
     detection = len(OOD) * len(SCORES) * len(DETECTION)
     assert len(rows) == test + shift + detection
     assert {row.posthoc for row in rows if row.score} == {"none"}
     carried = {(row.study, row.run, row.method, row.network, row.train_set, row.seed) for row in rows}
     assert carried == {("s", "r", "m", "net", "toy/train", 7)}
-    assert {row.metric for row in rows if row.low is None} == {"temperature", "classwise_ece"}
+    assert {row.metric for row in rows if row.low is None} == {"temperature"}
     assert all(row.low <= row.high for row in rows if row.low is not None)
 
 
@@ -340,30 +339,6 @@ def test_features_without_spread_leave_the_fisher_criterion_out_and_say_so():
     with pytest.warns(UserWarning, match=r"no Fisher criterion for toy/test: features must vary within some class"):
         rows = evaluate(flat, bootstrap=None)
     assert "fisher_criterion" not in {row.metric for row in rows}
-
-
-# ------------------------------------------------------------------------------------- relative to a reference
-
-
-def accuracies(method, *values, seed=0):
-    conditions = [("fog", 1), ("fog", 2), ("snow", 1)]
-    return [
-        Row(method=method, seed=seed, dataset="toy-c", corruption=c, severity=s, metric="accuracy", value=v, n=10)
-        for (c, s), v in zip(conditions, values, strict=True)
-    ]
-
-
-def test_relative_rows_compare_with_the_reference_of_the_same_seed():
-    """fog: (0.1 + 0.2) / (0.2 + 0.4), snow: 0.5 / 0.25."""
-    rows = [*accuracies("dnn", 0.8, 0.6, 0.75), *accuracies("mixup", 0.9, 0.8, 0.5)]
-    found = relative_rows(rows, reference="dnn")
-    assert [(row.method, row.corruption, row.metric) for row in found] == [
-        ("dnn", "mean", "mce_relative_to_dnn"),
-        ("mixup", "mean", "mce_relative_to_dnn"),
-    ]
-    assert [row.value for row in found] == pytest.approx([1.0, (0.5 + 2.0) / 2])
-    assert relative_rows(accuracies("mixup", 0.9, 0.8, 0.5, seed=1) + rows[:3], reference="dnn") == found[:1]
-    assert relative_rows([*accuracies("dnn", 1.0, 1.0, 0.75), *rows[3:]], reference="dnn") == []  # has no error in fog
 
 
 def test_the_nll_of_finite_logits_is_finite_where_probabilities_are_not_and_so_is_its_interval():

@@ -109,21 +109,6 @@ class TestEnsemble:
         assert [row for row in rows if row.score != "mutual_information"] == plain
         assert value(rows, score="mutual_information", metric="aurc") >= 0
 
-    def test_mean_probabilities_divide_each_members_logits(self):
-        test, validation = (ensemble(self.members(p), average="probs") for p in (TEST, VALIDATION))
-        rows = evaluate(test, validation=validation, ood=[ensemble(self.members(OOD[0]), average="probs")])
-
-        def probs_at(predictions, temperature):
-            return sum((m.logits.double() / temperature).softmax(dim=1) for m in self.members(predictions)) / 2
-
-        temperature = value(rows, metric="temperature")
-        expected = TemperatureScaling().fit_predictive(lambda t: probs_at(VALIDATION, t), VALIDATION.labels)
-        assert temperature == expected.temperature != 1
-        check_classification(rows, TEST, probs_at(TEST, 1), posthoc="none", dataset="toy/test")
-        check_classification(rows, TEST, probs_at(TEST, temperature), posthoc="temperature", dataset="toy/test")
-        entropies = [torch.special.entr(probs_at(p, 1)).sum(dim=1) for p in (TEST, OOD[0])]
-        assert value(rows, score="entropy", metric="auroc") == pytest.approx(auroc(*entropies), abs=1e-12)
-
 
 class TestClassSubset:
     """A set of classes 1 and 3: probabilities given that the class is one of these."""

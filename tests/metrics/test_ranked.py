@@ -18,7 +18,6 @@ from tests.metrics.test_calibration import classified, softmax_table
 from tests.metrics.test_detection import SCORES, random_scores, tensors
 
 BOOTSTRAP = Bootstrap(resamples=6)
-WEIGHTED = {name: metric for name, metric in CLASSIFICATION.items() if name != "classwise_ece"}
 # The root of a difference that may round to either side of 0 has half the digits.
 TOLERANCE = {"debiased_ece": 1e-7}
 
@@ -33,13 +32,13 @@ def test_the_order_is_stable(dtype, values):
 
 
 def check_classification(probs, labels, counts):
-    found = resampled(WEIGHTED, Outcomes.of(probs, labels, terms=True).weighted, counts)
-    assert list(found) == list(WEIGHTED)
+    found = resampled(CLASSIFICATION, Outcomes.of(probs, labels, terms=True).weighted, counts)
+    assert list(found) == list(CLASSIFICATION)
     for name, values in found.items():
         assert values.dtype == torch.float64
         for value, times in zip(values.tolist(), counts.long(), strict=True):
             drawn = probs.repeat_interleave(times, dim=0), labels.repeat_interleave(times)
-            expected = WEIGHTED[name](*drawn)
+            expected = CLASSIFICATION[name](*drawn)
             assert value == pytest.approx(expected, abs=TOLERANCE.get(name, 1e-12)), name
 
 
@@ -103,7 +102,7 @@ def test_chunks_join_without_a_seam(monkeypatch):
     id_counts, ood_counts = bootstrap.counts(40), bootstrap.counts(60)
 
     def both():
-        outcomes = resampled(WEIGHTED, Outcomes.of(probs, labels, terms=True).weighted, id_counts)
+        outcomes = resampled(CLASSIFICATION, Outcomes.of(probs, labels, terms=True).weighted, id_counts)
         return outcomes | resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
 
     whole = both()

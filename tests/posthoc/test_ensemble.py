@@ -30,35 +30,17 @@ def test_logits_are_averaged_and_members_kept():
     assert found.dataset == "toy/test"
 
 
-def test_probabilities_are_averaged_when_asked():
-    found = ensemble(MEMBERS, average="probs")
-    by_hand = sum(m.logits.double().softmax(dim=1) for m in MEMBERS) / 3
-    torch.testing.assert_close(found.probs, by_hand, rtol=0, atol=1e-15)
-    assert torch.equal(found.logits, ensemble(MEMBERS).logits)
-
-
 def test_an_ensemble_of_one_is_itself():
-    for average in ("logits", "probs"):
-        found = ensemble(MEMBERS[:1], average=average)
-        assert torch.equal(found.logits, MEMBERS[0].logits)
-        assert found.info == MEMBERS[0].info
-    assert torch.equal(found.probs, MEMBERS[0].logits.double().softmax(dim=1))
+    alone = ensemble(MEMBERS[:1])
+    assert torch.equal(alone.logits, MEMBERS[0].logits)
+    assert alone.info == MEMBERS[0].info
 
 
-@pytest.mark.parametrize("average", ["logits", "probs"])
-def test_the_members_own_probabilities_are_averaged(average):
+def test_the_members_own_probabilities_are_averaged():
     own = [replace(m, probs=m.logits.div(3).softmax(dim=1)) for m in MEMBERS[:2]]
-    found = ensemble([*own, MEMBERS[2]], average=average)
+    found = ensemble([*own, MEMBERS[2]])
     by_hand = (own[0].probs.double() + own[1].probs + MEMBERS[2].logits.double().softmax(dim=1)) / 3
     torch.testing.assert_close(found.probs, by_hand, rtol=0, atol=1e-15)
-
-
-def test_a_temperature_divides_mean_logits_or_each_members():
-    of_logits, of_probs = as_given(ensemble(MEMBERS), 2.0), as_given(ensemble(MEMBERS, average="probs"), 2.0)
-    torch.testing.assert_close(of_logits.probs, (ensemble(MEMBERS).logits.double() / 2).softmax(dim=1))
-    by_hand = sum((m.logits.double() / 2).softmax(dim=1) for m in MEMBERS) / 3
-    torch.testing.assert_close(of_probs.probs, by_hand, rtol=0, atol=1e-15)
-    assert float((of_logits.probs - of_probs.probs).abs().max()) > 1e-3
 
 
 def test_a_temperature_cannot_divide_the_logits_of_members_that_were_sampled():

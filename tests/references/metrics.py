@@ -189,26 +189,10 @@ def best_temperature(logits, labels, temperatures, criterion):
     return best, best_value
 
 
-def classwise_ece(probs, labels, num_bins=15):
-    """Mean over classes of the calibration error of "this class or not", binned by that class's probability."""
-    probs = np.asarray(probs, dtype=np.float64)
-    total = 0.0
-    for k in range(probs.shape[1]):
-        samples = [(p, float(label == k)) for p, label in zip(probs[:, k], labels, strict=True)]
-        for b in range(num_bins):
-            total += _weighted_gap([s for s in samples if width_bin(s[0], num_bins) == b], len(samples))
-    return total / probs.shape[1]
-
-
 def _filled_bins(probs, labels, num_bins):
     samples = _samples(probs, labels)
     bins = [[s for s in samples if width_bin(s[0], num_bins) == b] for b in range(num_bins)]
     return [members for members in bins if members], len(samples)
-
-
-def mce(probs, labels, num_bins=15):
-    bins, _ = _filled_bins(probs, labels, num_bins)
-    return max(_weighted_gap(members, len(members)) for members in bins)
 
 
 def debiased_squared_ece(probs, labels, num_bins=15):

@@ -24,7 +24,8 @@ from regmixup.data.catalogue import get
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks import name_of
-from regmixup.networks.contract import Constraint, Head
+from regmixup.networks.constraints import Constraint
+from regmixup.networks.contract import Head
 from regmixup.objectives import Objective
 from regmixup.recipes import Recipe
 from regmixup.run_folder import describe

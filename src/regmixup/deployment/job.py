@@ -100,11 +100,15 @@ def expected_images(request: Request) -> dict[str, Any]:
     network = request.backbone
     if not network.startswith("timm/"):
         return {"image_size": request.image_size or 32}
-    from regmixup.networks.timm_models import default_image_size, expected_input, expected_interpolation
+    from regmixup.networks.timm_models import published
 
-    mean, std = expected_input(network)
-    size = request.image_size or max(default_image_size(network))
-    return {"image_size": size, "mean": mean, "std": std, "eval_interpolation": expected_interpolation(network)}
+    expected = published(network)
+    return {
+        "image_size": request.image_size or max(expected.input_size[1:]),
+        "mean": tuple(expected.mean),
+        "std": tuple(expected.std),
+        "eval_interpolation": "bicubic" if expected.interpolation == "bicubic" else "bilinear",
+    }
 
 
 def suggest_batch(images: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,13 +13,12 @@ from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.calibration import CLASSIFICATION, Condition, mean_corruption_error
 from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, same_samples
 from regmixup.predictions.forward import predict_batches
-from regmixup.types import MEAN, Predictions, Role, Row, look_like_probabilities, not_finite, with_known_scale
+from regmixup.types import Predictions, Role, Row, look_like_probabilities, not_finite, with_known_scale
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
 _LOADERS = ("test", "validation", "shift", "ood")
@@ -133,7 +131,7 @@ def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Seq
     known = posthoc(test)
     of_test = versions(test, known)
     named = replace(measure.row, dataset=shown_name(of_test["none"].predictions))
-    rows, outcomes = measure.classification(of_test, named, CLASSIFICATION)
+    rows, outcomes = measure.classification(of_test, named)
     if temperature is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
@@ -239,27 +237,3 @@ def fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> float:
         return TemperatureScaling().fit(unscaled.logits, unscaled.labels).temperature
     fitted = TemperatureScaling().fit_predictive(lambda t: probabilities(posthoc(validation, t)), validation.labels)
     return fitted.temperature
-
-
-def relative_rows(rows: Iterable[Row], *, reference: str) -> list[Row]:
-    """Return mCE rows of all methods relative to the `reference` method of the same network, train set and seed.
-
-    rows: with accuracies per (corruption, severity). Where the reference is missing, was measured under other
-    conditions or makes no error under some corruption, there is no mCE.
-    """
-    groups: dict[tuple[object, ...], dict[Condition, Row]] = {}
-    for row in rows:
-        if row.metric == "accuracy" and row.severity is not None:
-            key: tuple[object, ...] = (row.method, row.network, row.train_set, row.seed, row.dataset, row.posthoc)
-            groups.setdefault(key, {})[row.corruption, row.severity] = row
-    relative = []
-    for key, group in groups.items():
-        errors, reference_errors = (
-            {condition: 1 - row.value for condition, row in rows_of.items()}
-            for rows_of in (group, groups.get((reference, *key[1:]), {}))
-        )
-        with suppress(ValueError):
-            value = mean_corruption_error(errors, reference_errors)
-            mean = replace(next(iter(group.values())), corruption=MEAN, severity=None, low=None, high=None, n=None)
-            relative.append(replace(mean, metric=f"mce_relative_to_{reference}", value=value))
-    return relative

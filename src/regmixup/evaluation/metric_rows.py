@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.bootstrap import Bootstrap, resampled
-from regmixup.metrics.calibration import BINNED, CLASSIFICATION, ON_SHIFT, classwise_ece
+from regmixup.metrics.calibration import BINNED, CLASSIFICATION
 from regmixup.metrics.detection import DETECTION, ScorePair
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.metrics.outcomes import NUM_BINS, Outcomes
+from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.pieces import in_order
 from regmixup.metrics.scores.logit_scores import Softmax
 from regmixup.metrics.scores.registry import some_samples
@@ -36,14 +36,14 @@ class Version(NamedTuple):
     temperature: float = 1.0
 
 
-def read_outcomes(version: Version, *, classwise: bool = False) -> Outcomes:
-    """Return outcomes with terms, in float64; with `class_gaps`, if classwise."""
+def read_outcomes(version: Version) -> Outcomes:
+    """Return outcomes with terms, in float64."""
 
     def read(samples: slice) -> Outcomes:
         part = as_given(some_samples(version.predictions, samples), version.temperature)
         softmax = Softmax(part.logits)
         probs = part.probs.double() if part.probs is not None else softmax.probs
-        outcomes = Outcomes.of(probs, part.labels, terms=True, class_bins=NUM_BINS if classwise else 0)
+        outcomes = Outcomes.of(probs, part.labels, terms=True)
         if part.probs is not None:
             return outcomes
         return replace(outcomes, nll=softmax.nll(part.labels))  # also of a probability that is 0 in float64
@@ -109,20 +109,15 @@ class Measure:
         values = [self.resampled[row.quantity] for row in rows if row.quantity in self.resampled]
         return self.with_interval(mean, torch.stack(values).mean(dim=0) if len(values) == len(rows) else None)
 
-    def classification(
-        self, versions: Mapping[str, Version], row: Row, metrics: Iterable[str]
-    ) -> tuple[list[Row], Outcomes]:
-        """Return rows of some metrics of one dataset, without and with temperature, and the outcomes without."""
+    def classification(self, versions: Mapping[str, Version], row: Row) -> tuple[list[Row], Outcomes]:
+        """Return the rows of one dataset, without and with temperature, and the outcomes without."""
         rows: list[Row] = []
         outcomes: dict[str, Outcomes] = {}
-        classwise = "classwise_ece" in metrics
-        chosen = {name: CLASSIFICATION[name] for name in metrics if name != "classwise_ece"}
         for posthoc, version in versions.items():
-            sample = outcomes[posthoc] = read_outcomes(version, classwise=classwise)
+            sample = outcomes[posthoc] = read_outcomes(version)
             named = replace(row, posthoc=posthoc, n=len(sample.correct))
-            rows += self.measured(sample, chosen, named, self.counts(len(sample.correct), sample.correct.device))
-            if classwise:
-                rows.append(replace(named, metric="classwise_ece", value=classwise_ece(sample)))
+            counts = self.counts(len(sample.correct), sample.correct.device)
+            rows += self.measured(sample, CLASSIFICATION, named, counts)
         return rows, outcomes["none"]
 
     def shift(self, shift: Iterable[Mapping[str, Version]]) -> list[Row]:
@@ -133,7 +128,7 @@ class Measure:
             subset = versions["none"].predictions
             family, corruption, severity = _shift_name(subset.dataset)
             template = replace(self.row, dataset=shown_name(subset, family), corruption=corruption, severity=severity)
-            measured, _ = self.classification(versions, template, ON_SHIFT)
+            measured, _ = self.classification(versions, template)
             rows += [*measured, *fisher_rows(subset, template)]
             for row in measured:
                 groups.setdefault((row.dataset, row.posthoc, row.metric), []).append(row)

@@ -10,11 +10,8 @@ from regmixup.metrics.calibration import (
     accuracy,
     adaptive_ece,
     brier,
-    classwise_ece,
     debiased_ece,
     ece,
-    mce,
-    mean_corruption_error,
     nll,
     reliability,
 )
@@ -26,6 +23,6 @@ from regmixup.metrics.selective import SELECTIVE, RiskCoverage, augrc, aurc, fai
 __all__ = [
     "CLASSIFICATION", "DETECTION", "SELECTIVE", "Bootstrap", "ClassMoments", "Interval", "Outcomes",
     "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "accuracy", "adaptive_ece", "augrc", "aupr", "aurc",
-    "auroc", "brier", "classwise_ece", "debiased_ece", "ece", "failure_auroc", "fisher_criterion", "fpr_at_tpr", "mce",
-    "mean_corruption_error", "nll", "reliability", "resampled", "risk_coverage", "roc_curve",
+    "auroc", "brier", "debiased_ece", "ece", "failure_auroc", "fisher_criterion", "fpr_at_tpr",
+    "nll", "reliability", "resampled", "risk_coverage", "roc_curve",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ is better unless `regmixup.types.higher_is_better` lists it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -159,18 +159,6 @@ def ece_of_confidence(confidence: Tensor, correct: Tensor, num_bins: int = NUM_B
     return ece_from_gaps(gaps, confidence.shape[1])
 
 
-def mce(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
-    """Return the maximum calibration error, max_b |confidence_b - accuracy_b| (Naeini et al., 2015), empty bins aside.
-
-    >>> round(mce(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 0])), 6)
-    0.4
-    """
-    outcomes = outcomes_of(probs, labels)
-    bounds = _bounds(outcomes, num_bins)
-    count = _in_bins(outcomes.ranked.before, bounds).clamp(min=1)
-    return outcomes.value((_in_bins(outcomes.gap_before, bounds) / count).abs().amax(dim=1))
-
-
 def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
     """Return the root of the debiased squared calibration error (Bröcker, 2012; Kumar et al., 2019).
 
@@ -197,66 +185,16 @@ def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_
     return outcomes.value(((count * terms).sum(dim=1) / outcomes.total).clamp(min=0).sqrt())
 
 
-def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> float:
-    """Return the calibration error of every class's probability, averaged over classes (Kull et al., 2019).
-
-        1/K sum_k sum_b |sum_{i in B_kb} (p_ik - 1[y_i = k])| / N
-
-    B_kb: the samples whose probability of class k lies in bin b, (lo, hi] of equal width, 0 in the first. `Outcomes`
-    must have been read with `class_bins`. They keep no more than these sums over samples, so they take no weights.
-
-    >>> round(classwise_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
-    0.3
-    """
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    outcomes = outcomes_of(probs, labels, class_bins=num_bins)
-    gaps = outcomes.class_gaps
-    assert gaps is not None
-    return float(gaps.abs().sum() / (len(gaps) * len(outcomes.correct)))
-
-
-Condition = tuple[str, int]
-"""A corruption and its severity."""
-
-
-def mean_corruption_error(errors: Mapping[Condition, float], reference: Mapping[Condition, float]) -> float:
-    """Return the mCE, the mean over corruptions c of sum_s E_cs / sum_s E^ref_cs (Hendrycks and Dietterich, 2019).
-
-    errors, reference: the share of wrong predictions by (corruption, severity), of the model and of the reference model
-    (AlexNet for the ImageNet-C of the literature), for the same conditions. 1 is as good as the reference.
-
-    >>> mean_corruption_error({("fog", 1): 0.1, ("snow", 1): 0.4}, {("fog", 1): 0.2, ("snow", 1): 0.2})
-    1.25
-    """
-    if not errors or set(errors) != set(reference):
-        only = sorted(set(errors) ^ set(reference))
-        raise ValueError(f"errors and reference must cover the same conditions, at least one, only one has {only}")
-    ratios = []
-    for corruption in dict.fromkeys(corruption for corruption, _ in errors):
-        severities = [condition for condition in errors if condition[0] == corruption]
-        reference_error = sum(reference[condition] for condition in severities)
-        if not reference_error > 0:
-            raise ValueError(f"reference must make errors under every corruption, got none under {corruption!r}")
-        ratios.append(sum(errors[condition] for condition in severities) / reference_error)
-    return sum(ratios) / len(ratios)
-
-
 CLASSIFICATION: dict[str, Callable[..., Value]] = {
     "accuracy": accuracy,
     "nll": nll,
     "brier": brier,
     "ece": ece,
     "adaptive_ece": adaptive_ece,
-    "mce": mce,
     "debiased_ece": debiased_ece,
-    "classwise_ece": classwise_ece,
 }
 
-ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
-"""The metrics of each of the many shifted sets; on the test set it is all of CLASSIFICATION."""
-
-BINNED = frozenset({"ece", "adaptive_ece", "mce", "debiased_ece"})
+BINNED = frozenset({"ece", "adaptive_ece", "debiased_ece"})
 """Metrics that resampling makes larger on average: see `Bootstrap.interval`."""
 
 BINNED_INTERVALS = (

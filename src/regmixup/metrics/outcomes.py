@@ -27,7 +27,7 @@ class Outcomes:
     where the most probable class (the first one, if tied) is the label.
 
     Optional: nll: (N,) minus the logarithm of the label's probability, infinite where that is 0; brier: (N,) the
-    squared distance to the one-hot label; class_gaps: (K, B), see there. weights: (R, N), how often each sample counts;
+    squared distance to the one-hot label; weights: (R, N), how often each sample counts;
     None for once.
     """
 
@@ -35,12 +35,11 @@ class Outcomes:
     correct: Tensor
     nll: Tensor | None = None
     brier: Tensor | None = None
-    class_gaps: Tensor | None = None
     weights: Tensor | None = None
 
     @classmethod
-    def of(cls, probs: Tensor, labels: Tensor, *, terms: bool = False, class_bins: int = 0) -> Outcomes:
-        """Read probabilities (N, K) and labels (N,), with nll and brier for `terms`, and B = class_bins if > 0.
+    def of(cls, probs: Tensor, labels: Tensor, *, terms: bool = False) -> Outcomes:
+        """Read probabilities (N, K) and labels (N,), with nll and brier for `terms`.
 
         >>> Outcomes.of(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))  # doctest: +ELLIPSIS
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
@@ -55,27 +54,21 @@ class Outcomes:
                 predicted == classes,
                 nll=-precise(part.gather(1, classes[:, None]).squeeze(1)).log() if terms else None,
                 brier=minus_one_hot(precise(part), classes).square_().sum(dim=1) if terms else None,
-                class_gaps=class_gaps(precise(part), classes, class_bins) if class_bins else None,
             )
 
         return cls.joined(in_order(read, probs, _PIECE))
 
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
-        """Join the outcomes of consecutive samples; `parts` are taken one by one."""
-        columns: list[tuple[Tensor | None, ...]] = []
-        gaps: Tensor | None = None
-        for part in parts:
-            columns.append((part.confidence, part.correct, part.nll, part.brier))
-            if part.class_gaps is not None:
-                gaps = part.class_gaps if gaps is None else gaps.add_(part.class_gaps)
+        """Join the outcomes of consecutive samples."""
+        columns = ((part.confidence, part.correct, part.nll, part.brier) for part in parts)
         confidence, correct, *terms = zip(*columns, strict=True)
         nll, brier = (torch.cat(column) if None not in column else None for column in terms)
-        return cls(torch.cat(confidence), torch.cat(correct), nll, brier, gaps)
+        return cls(torch.cat(confidence), torch.cat(correct), nll, brier)
 
     def weighted(self, weights: Tensor) -> Outcomes:
-        """Return the same outcomes with weights (R, N), which class_gaps, being sums over samples, cannot follow."""
-        return replace(self, weights=weights, class_gaps=None)
+        """Return the same outcomes with weights (R, N)."""
+        return replace(self, weights=weights)
 
     @cached_property
     def times(self) -> Tensor:
@@ -119,15 +112,13 @@ class Outcomes:
         return float(values) if self.weights is None else values
 
 
-def outcomes_of(
-    probs: Tensor | Outcomes, labels: Tensor | None, *, terms: bool = False, class_bins: int = 0
-) -> Outcomes:
+def outcomes_of(probs: Tensor | Outcomes, labels: Tensor | None, *, terms: bool = False) -> Outcomes:
     """Return outcomes as they are, or those of probabilities and labels."""
     if isinstance(probs, Outcomes):
         return probs
     if labels is None:
         raise ValueError("labels must be given where probs are a table, got None")
-    return Outcomes.of(probs, labels, terms=terms, class_bins=class_bins)
+    return Outcomes.of(probs, labels, terms=terms)
 
 
 def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,21 +165,6 @@ def _largest(probs: Tensor) -> tuple[Tensor, Tensor]:
 def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
     """Return p_ik - 1[y_i = k], (N, K)."""
     return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0))
-
-
-def class_gaps(probs: Tensor, labels: Tensor, num_bins: int) -> Tensor:
-    """Return the sums of p_ik - 1[y_i = k] over the samples whose p_ik lies in bin b of `equal_width_bins`, (K, B).
-
-    Few probabilities lie beyond the first bin. Only those are searched for, and the first bin has what is left of the
-    sums over all samples.
-    """
-    gaps = minus_one_hot(probs, labels)
-    samples, columns = (probs > equal_width_edges(num_bins, probs)[1]).nonzero(as_tuple=True)
-    bins = equal_width_bins(probs[samples, columns], num_bins)
-    sums = gaps.new_zeros(probs.shape[1] * num_bins)
-    sums = sums.index_add_(0, columns * num_bins + bins, gaps[samples, columns]).view(-1, num_bins)
-    sums[:, 0] += gaps.sum(dim=0) - sums.sum(dim=1)
-    return sums
 
 
 def equal_width_edges(num_bins: int, like: Tensor) -> Tensor:

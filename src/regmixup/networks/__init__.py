@@ -18,8 +18,8 @@ from regmixup.names import check_name, counted, unknown
 if TYPE_CHECKING:
     from torch import nn
 
-    from regmixup.networks.constraints import SpectralNorm, StableRank, bake
-    from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization
+    from regmixup.networks.constraints import Constraint, SpectralNorm, StableRank, bake
+    from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization
     from regmixup.networks.gp_head import GPHead
     from regmixup.networks.libraries import library_names, library_state_dict
     from regmixup.networks.openood import OpenOODNet
@@ -67,7 +67,7 @@ HEADS = {
 }
 
 _LAZY = {
-    "Classifier": "contract", "Constraint": "contract", "Head": "contract", "LinearHead": "contract",
+    "Classifier": "contract", "Constraint": "constraints", "Head": "contract", "LinearHead": "contract",
     "OpenOODNet": "openood", "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints",
     "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
     "library_state_dict": "libraries",
@@ -128,9 +128,9 @@ def build(
     backbone: nn.Module
     last: nn.Module | None = None
     if name not in NETWORKS:
-        from regmixup.networks.timm_models import default_image_size, timm_backbone
+        from regmixup.networks.timm_models import published, timm_backbone
 
-        sides = sides or default_image_size(name)
+        sides = sides or published(name).input_size[1:]
         backbone, dim = timm_backbone(name, in_channels=in_channels, dropout=dropout, image_size=sides)
     elif (factory := NETWORKS[name].factory) is not None:
         from regmixup.networks.factories import from_factory

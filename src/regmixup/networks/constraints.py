@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from regmixup.config import check_count, check_number
+from regmixup.config import check_choices, check_count, check_number
 from regmixup.mixing import full_precision
-from regmixup.networks.contract import Constraint, evaluated
+from regmixup.networks.contract import evaluated
 from regmixup.networks.power_iteration import PowerIteration, Top
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -23,8 +23,11 @@ _SMALLEST_SIGMA = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightConstraint(Constraint):
-    """A bound on every convolution's weight by its top singular value. Biases, batch norm and the head are free."""
+class Constraint(ABC):
+    """A bound on every convolution's weight by its top singular value. Biases, batch norm and the head are free.
+
+    A subclass declares its fields and implements `normalise`.
+    """
 
     iterations: int = 1
     """Power iterations per forward pass in training mode."""
@@ -32,7 +35,7 @@ class WeightConstraint(Constraint):
     """Power iterations at construction, so that a network can be evaluated before it is trained."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_choices(self)
         check_count("iterations", self.iterations)
         check_count("warmup", self.warmup)
 
@@ -45,6 +48,7 @@ class WeightConstraint(Constraint):
         return {}
 
     def apply(self, backbone: nn.Module, example: Tensor) -> None:
+        """Parametrize the backbone's convolutions in place. example: (1, C, H, W), one image as it will see them."""
         layers = convolutions(backbone)
         if not layers:
             raise ValueError("constraint must be None for a network without convolutions: it constrains nothing else")
@@ -62,7 +66,7 @@ class _Constrained(nn.Module):
     it without updating them, switch to evaluation mode.
     """
 
-    def __init__(self, constraint: WeightConstraint, power: PowerIteration) -> None:
+    def __init__(self, constraint: Constraint, power: PowerIteration) -> None:
         super().__init__()
         self.constraint = constraint
         self.power = power
@@ -96,7 +100,7 @@ def input_shapes(backbone: nn.Module, example: Tensor) -> Shapes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralNorm(WeightConstraint):
+class SpectralNorm(Constraint):
     """W min(1, c / sigma(W)) for every convolution: DNN-SN of the paper (Miyato et al., 2018, with a clamp).
 
     sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is unchanged
@@ -137,7 +141,7 @@ class SpectralNorm(WeightConstraint):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StableRank(WeightConstraint):
+class StableRank(Constraint):
     """Spectral norm 1 and stable rank at most R for every convolution: DNN-SRN of the paper (Sanyal et al., 2020).
 
     The stable rank ||W||_F^2 / sigma^2 of a matrix W (out, in * kh * kw) lies between 1 and its rank. With sigma and

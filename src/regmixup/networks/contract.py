@@ -1,6 +1,6 @@
 """The interface of all networks: images -> features -> logits, with input normalisation inside.
 
-A network is a backbone, a `Constraint` on the backbone's weights (or none) and a `Head`. The last two are frozen
+A network is a backbone, a constraint on the backbone's weights (or none) and a `Head`. The last two are frozen
 dataclasses of hyper-parameters, so that a configuration can hold them; the modules they make hold the state.
 """
 
@@ -14,22 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_choices
 from regmixup.mixing import to_float
 
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Constraint(ABC):
-    """A bound on the weights of a backbone. A subclass declares its fields and implements `apply`."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-
-    @abstractmethod
-    def apply(self, backbone: nn.Module, example: Tensor) -> None:
-        """Parametrize the backbone's convolutions in place. example: (1, C, H, W), one image as it will see them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import logging
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import timm
 import torch
@@ -64,7 +64,7 @@ def _create(network: str, in_channels: int, image_size: tuple[int, int], **setti
 
 def _fixed_size(network: str, image_size: tuple[int, int]) -> dict[str, Any]:
     """Return the setting of the input size for architectures that have a fixed one, as most transformers do."""
-    if not _published(network).fixed_input_size:
+    if not published(network).fixed_input_size:
         return {}
     height, width = image_size
     return {"img_size": height if height == width else image_size}  # some architectures only know squares
@@ -80,32 +80,11 @@ def _trial(model: nn.Module, shape: tuple[int, int, int]) -> object:
 # ------------------------------------------------------------------------- what timm knows about its own weights
 
 
-def _published(network: str) -> PretrainedCfg:
-    """Return what timm records about a network's own weights."""
+def published(network: str) -> PretrainedCfg:
+    """Return what timm records about a network's own weights: input_size (C, H, W), mean, std, interpolation, ..."""
     record = timm.get_pretrained_cfg(network.removeprefix(PREFIX))
     assert record is not None
     return record
-
-
-def default_image_size(network: str) -> tuple[int, int]:
-    """Return (height, width) of the images that timm's own weights for this network were trained on.
-
-    >>> default_image_size("timm/resnet50")
-    (224, 224)
-    """
-    _, height, width = _published(network).input_size
-    return height, width
-
-
-def expected_input(network: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of the pixels that timm's weights were trained on."""
-    published = _published(network)
-    return tuple(published.mean), tuple(published.std)
-
-
-def expected_interpolation(network: str) -> Literal["bilinear", "bicubic"]:
-    """Return how the images were resized that timm evaluates its weights on; bilinear for what is neither."""
-    return "bicubic" if _published(network).interpolation == "bicubic" else "bilinear"
 
 
 def classifier_name(network: str) -> str:
@@ -114,7 +93,7 @@ def classifier_name(network: str) -> str:
     >>> classifier_name("timm/convnext_tiny"), classifier_name("timm/resnet50")
     ('head.fc', 'fc')
     """
-    name = _published(network).classifier
+    name = published(network).classifier
     return name if isinstance(name, str) else name[0] if name else "head"
 
 
@@ -126,22 +105,22 @@ def tensor_names(network: str) -> list[str]:
 
 def pretrained_file(network: str) -> Path:
     """Return timm's own weights for a network as a file: from the cache, or downloaded into it from the hub."""
-    repository = str(_published(network).hf_hub_id or "")
-    if not repository:
+    record = published(network)
+    if not record.hf_hub_id:
         raise ValueError(f"init must be a file or empty for {network}, which timm has no weights for, got 'timm'")
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
     hub.setLevel(logging.ERROR)  # twelve lines about retries would stand before the error below
     try:
-        return _download(repository, _published(network).hf_hub_filename or "model.safetensors")
+        return _download(record.hf_hub_id, record.hf_hub_filename or "model.safetensors")
     except Exception as error:  # what fails differs between hubs and versions: no network, no such file, a timeout
         from huggingface_hub.constants import HF_HUB_CACHE
 
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"init must find timm's weights for {network}, but they are not in its cache and could not be downloaded "
-            f"({type(error).__name__}: {reason}). Get model.safetensors from https://huggingface.co/{repository} where "
-            f"there is a network, and give it as init (--init PATH), or copy that machine's cache ({HF_HUB_CACHE})"
+            f"({type(error).__name__}: {reason}). Get model.safetensors from https://huggingface.co/{record.hf_hub_id} "
+            f"where there is a network and give it as init (--init PATH), or copy that machine's cache ({HF_HUB_CACHE})"
         ) from error
     finally:
         hub.setLevel(level)
@@ -184,7 +163,7 @@ def published_config(
 
     input_shape: (C, H, W). crop: the side of the central crop and that of the image which it is cut from.
     """
-    known, (channels, height, width) = _published(network), input_shape
+    known, (channels, height, width) = published(network), input_shape
     side, resized = crop
     share = side / resized
     if side // share != resized:  # timm divides again and rounds down

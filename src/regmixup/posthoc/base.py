@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import ClassVar, Literal, Protocol
 
 import torch
@@ -58,32 +57,25 @@ class Posthoc:
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
     """Return predictions as they are, with `probs` at the temperature: the fitted posthoc that only scales.
 
-    An ensemble that averaged probabilities averages softmax(member logits / T); all else is softmax(logits / T).
-    Sampled probabilities are neither: what made them must be asked for them at the temperature.
+    These are softmax(logits / T). Sampled probabilities are not: what made them must be asked for them at the
+    temperature.
     """
     check_number("temperature", temperature, above=0)
     if temperature == 1:
         return predictions
-    probs, members = predictions.probs, predictions.member_logits
-    if probs is None or members is None:
-        members = predictions.logits[None]
-    if probs is not None and not torch.allclose(_mean_softmax(members, 1.0), probs.double(), rtol=0, atol=1e-3):
+    logits, probs = predictions.logits.double(), predictions.probs
+    if probs is not None and not torch.allclose(logits.softmax(dim=1), probs.double(), rtol=0, atol=1e-3):
         raise ValueError(
             f"temperature must be 1 for the predictions for {predictions.dataset!r}, whose probs are not the softmax "
             f"of their logits, as those of Monte-Carlo samples are not; got {temperature}. Evaluate with the posthoc "
             "map that made them, or leave probs out"
         )
-    return replace(predictions, probs=_mean_softmax(members, temperature))
+    return replace(predictions, probs=(logits / temperature).softmax(dim=1))
 
 
 def probabilities(predictions: Predictions) -> Tensor:
     """Return the predicted probabilities, float64 (N, K): their `probs`, or else the softmax of their logits."""
     return predictions.probs.double() if predictions.probs is not None else predictions.logits.double().softmax(dim=1)
-
-
-def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
-    """Return the mean of softmax(logits / T) over members, (M, N, K) -> float64 (N, K)."""
-    return reduce(torch.add, ((logits.double() / temperature).softmax(dim=1) for logits in members)) / len(members)
 
 
 def required(predictions: Predictions, field: str, purpose: str) -> Tensor:

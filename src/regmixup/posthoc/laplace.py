@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -87,8 +87,7 @@ class LastLayerLaplace(Posthoc):
             raise ValueError("LastLayerLaplace needs train predictions, got None")
         features = required(train, "features", "LastLayerLaplace")
         required(train, "head_weight", "LastLayerLaplace")
-        factors = self.factors(features, train.logits)
-        a, g = torch.linalg.eigh(factors.features), torch.linalg.eigh(factors.logits)
+        a, g = map(torch.linalg.eigh, self.factors(features, train.logits))
         fitted = FittedLaplace(
             laplace=self,
             prior_variance=self.prior_variance if self.prior_variance is not None else self.grid[0],
@@ -107,8 +106,8 @@ class LastLayerLaplace(Posthoc):
         check_held_out(validation)
         return self._tuned(fitted, validation)
 
-    def factors(self, features: Tensor, logits: Tensor) -> KroneckerFactors:
-        """Return A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
+    def factors(self, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A (D, D) and G (K, K) of features phi (N, D) and logits (N, K), with p = softmax(logits), float64.
 
         fisher: "exact" averages diag(p) - p p^T; "sampled" averages (p - e_y)(p - e_y)^T with one y ~ p a sample.
         average: "exact" is the mean over all samples; "running" is F <- rho_k F + (1 - rho_k) F_k over the batches'
@@ -129,7 +128,7 @@ class LastLayerLaplace(Posthoc):
             share = len(phi) / (start + len(phi)) if self.average == "exact" else max(1 / (k + 1), 0.05)
             mean_features.lerp_(phi.T @ phi / len(phi), share)
             mean_logits.lerp_(curvature, share)
-        return KroneckerFactors(mean_features, mean_logits)
+        return mean_features, mean_logits
 
     def _tuned(self, fitted: FittedLaplace, validation: Predictions) -> FittedLaplace:
         """Return the member of the grid with the smallest validation ECE, the first of equals."""
@@ -142,13 +141,6 @@ class LastLayerLaplace(Posthoc):
                 stacklevel=3,
             )
         return replace(fitted, prior_variance=self.grid[best], objective=errors[best])
-
-
-class KroneckerFactors(NamedTuple):
-    """Means over the train set, float64: A (D, D) of phi phi^T, and G (K, K) of the cross-entropy's curvature."""
-
-    features: Tensor
-    logits: Tensor
 
 
 def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:

@@ -12,17 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.names import check_name
 from regmixup.posthoc.base import Posthoc, as_given, probabilities, required
 from regmixup.types import LOG_OF_PROBS, Predictions
-
-Average = Literal["logits", "probs"]
 
 _CHUNK = 2**20
 # torch draws normal numbers in groups of 16. Whole groups of rows make the stream the same however it is cut.
@@ -157,19 +154,18 @@ def shrunk(predictions: Predictions, variance: Tensor, factor: float, temperatur
     return as_given(shrunken, temperature)
 
 
-def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> Predictions:
+def ensemble(members: Sequence[Predictions]) -> Predictions:
     """Return the mean over M members, for the same samples: of the logits, as in the paper's DE.
 
-    logits: the mean of the members' logits, whatever `average` is. member_logits: (M, N, K).
-    probs: the mean of the members' probabilities, for average="probs" and where a member has `probs` that are not the
-    softmax of its logits (Monte-Carlo); else None, the softmax of the mean logits.
+    logits: the mean of the members' logits. member_logits: (M, N, K).
+    probs: the mean of the members' probabilities where a member has `probs` that are not the softmax of its logits
+    (Monte-Carlo); else None, the softmax of the mean logits.
     Features and heads belong to one member and are left out; of `info` stays what all members share.
 
     >>> sure, unsure = (Predictions(torch.tensor([[s, 0.0]]), torch.tensor([0])) for s in (2.0, 0.0))
     >>> ensemble([sure, unsure]).logits
     tensor([[1., 0.]])
     """
-    check_name("average", average, get_args(Average))
     if not members:
         raise ValueError("members must hold at least one Predictions, got none")
     first = members[0]
@@ -181,7 +177,7 @@ def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> 
                 f"position {position}, {member!r}"
             )
     stacked = torch.stack([member.logits for member in members])
-    mixes_probs = average == "probs" or any(member.probs is not None for member in members)
+    mixes_probs = any(member.probs is not None for member in members)
     info = {key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)}
     if any(member.from_probs for member in members):
         info["logits"] = LOG_OF_PROBS

@@ -1,7 +1,7 @@
 """Temperature scaling: divide logits by one number T, chosen on validation data (Guo et al., 2017).
 
-T is chosen in `TemperatureScaling.fit`: the best of the paper's 9,901 temperatures by the ECE (or the NLL) of the
-validation set. `temperature_grid` finds it without trying them all; the NLL has one valley, as it is convex in 1 / T.
+T is chosen in `TemperatureScaling.fit`: the best of the paper's 9,901 temperatures by the ECE of the validation set.
+`temperature_grid` finds it without trying them all.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_number
-from regmixup.metrics.calibration import ece, nll
+from regmixup.config import check_number
+from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.temperature_grid import smallest_ece
 from regmixup.types import as_tensor
@@ -23,7 +22,7 @@ from regmixup.types import as_tensor
 
 @dataclass(frozen=True)
 class FittedTemperature:
-    """Logits -> logits / temperature. `objective` is the criterion's value on the data it was fitted on."""
+    """Logits -> logits / temperature. `objective` is the ECE on the data it was fitted on."""
 
     temperature: float
     objective: float
@@ -34,19 +33,14 @@ class FittedTemperature:
 
 @dataclass(frozen=True, kw_only=True)
 class TemperatureScaling:
-    """Search T over 0.100, 0.101, ..., 10.000 for the smallest validation criterion, as the paper does with ECE.
+    """Search T over 0.100, 0.101, ..., 10.000 for the smallest validation ECE, as the paper does."""
 
-    criterion: "ece" over `num_bins` equal-width bins (the paper), or "nll". The first smallest value wins.
-    """
-
-    criterion: Literal["ece", "nll"] = "ece"
     low: float = 0.1
     high: float = 10.0
     step: float = 0.001
     num_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_choices(self)
         check_number("low", self.low, above=0)
         check_number("high", self.high, least=self.low)
         check_number("step", self.step, above=0)
@@ -54,8 +48,6 @@ class TemperatureScaling:
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = check_logits(logits, labels)
-        if self.criterion == "nll":
-            return self.fit_predictive(lambda temperature: (logits.double() / temperature).softmax(dim=1), labels)
         grid = self._grid().to(logits.device)
         return self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
 
@@ -64,7 +56,7 @@ class TemperatureScaling:
 
         probs_at: temperature -> (N, K). The grid is searched from coarse to fine: in steps of about 0.1 everywhere,
         then of 0.01 and 0.001 around the best so far. That is some 140 temperatures and not the 9,901 of the whole
-        grid: where the criterion has several valleys, it can miss the deepest.
+        grid: where the ECE has several valleys, it can miss the deepest.
         """
         grid = self._grid()
         objectives: dict[int, float] = {}
@@ -72,7 +64,8 @@ class TemperatureScaling:
         def best_of(indices: range) -> int:
             for i in indices:
                 if i not in objectives:
-                    objectives[i] = self._objective(probs_at(round(float(grid[i]), 9)), labels)
+                    probs = probs_at(round(float(grid[i]), 9)).double()
+                    objectives[i] = ece(probs, labels, num_bins=self.num_bins)
             return min(sorted(objectives), key=objectives.__getitem__)
 
         # The widest of 1, 10 and 100 steps of the grid that is no more than about 0.1.
@@ -96,10 +89,6 @@ class TemperatureScaling:
                 stacklevel=3,
             )
         return FittedTemperature(round(float(grid[best]), 9), objective)
-
-    def _objective(self, probs: Tensor, labels: Tensor) -> float:
-        probs = probs.double()
-        return float(nll(probs, labels) if self.criterion == "nll" else ece(probs, labels, num_bins=self.num_bins))
 
 
 def check_logits(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:

@@ -18,8 +18,6 @@ from regmixup import run_folder
 from regmixup.config import encode
 from regmixup.data.catalogue import find
 from regmixup.data.files import MissingDataError, data_root
-from regmixup.evaluation.evaluate import relative_rows
-from regmixup.methods import REFERENCE
 from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
@@ -172,7 +170,7 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         runs = folder.parent.resolve()
         entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
         rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
-        write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+        write_rows(folder / "rows.csv", rows)
         # At smoke scale the sets are not those of the study file.
         by_recipe = {
             planned.recipe: {"images": find(planned.config.train_set).images, "evaluate": encode(planned.evaluate)}

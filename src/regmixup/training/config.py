@@ -18,7 +18,8 @@ from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
-from regmixup.networks.contract import Constraint, Head, LinearHead
+from regmixup.networks.constraints import Constraint
+from regmixup.networks.contract import Head, LinearHead
 from regmixup.networks.precision import check_precision
 from regmixup.objectives import Objective, build
 from regmixup.plugins import Origin, origins

@@ -12,11 +12,9 @@ from regmixup.metrics.detection import auroc
 from regmixup.metrics.scores import (
     SCORES,
     dempster_shafer,
-    duq,
     energy,
     entropy,
     gen,
-    max_logit,
     max_probability,
     mutual_information,
     odin,
@@ -111,13 +109,6 @@ def test_odin_at_temperature_one_is_max_probability_and_at_a_high_one_a_gap_of_l
     torch.testing.assert_close(odin(logits, temperature=1e6), 1 - (1 + gap / 1e6) / 5, rtol=0, atol=1e-10)
 
 
-def test_duq_is_one_minus_the_largest_kernel_and_ranks_like_max_logit():
-    kernels = torch.rand(60, 4, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    torch.testing.assert_close(duq(kernels.log()), 1 - kernels.amax(dim=1), rtol=1e-12, atol=0)
-    inside, outside = kernels[:30].sqrt().log(), kernels[30:].log()
-    assert auroc(duq(inside), duq(outside)) == auroc(max_logit(inside), max_logit(outside))
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -125,7 +116,6 @@ def test_duq_is_one_minus_the_largest_kernel_and_ranks_like_max_logit():
         (lambda: energy(torch.zeros(2, 3, 4)), r"logits must have shape \(N, K\), got \(2, 3, 4\)"),
         (lambda: mutual_information(torch.zeros(4, 3)), r"member_logits must have shape \(M, N, K\), got \(4, 3\)"),
         (lambda: mutual_information(torch.zeros(0, 4, 3)), "member_logits must have shape"),
-        (lambda: duq(torch.tensor([[-1.0, 0.25]])), "duq needs the log-kernels of an RBF head, logits <= 0, got 0.25"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

@@ -7,7 +7,6 @@ from regmixup.metrics.scores.features import KNN, FittedScore
 from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import (
     dempster_shafer,
-    duq,
     energy,
     entropy,
     gen,
@@ -21,6 +20,6 @@ from regmixup.metrics.scores.registry import REGISTRY, SCORES, Score, available,
 
 __all__ = [
     "ASH", "KNN", "REGISTRY", "SCORES", "FittedScore", "Mahalanobis", "ReAct", "RelativeMahalanobis", "Score", "ViM",
-    "available", "dempster_shafer", "duq", "energy", "entropy", "fit_scores", "gen", "max_logit", "max_probability",
+    "available", "dempster_shafer", "energy", "entropy", "fit_scores", "gen", "max_logit", "max_probability",
     "mutual_information", "odin", "register", "score_all",
 ]  # fmt: skip

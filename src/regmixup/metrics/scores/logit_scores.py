@@ -124,21 +124,6 @@ def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
     return max_probability(softmax_of(logits).logits / temperature)
 
 
-def duq(logits: Tensor | Softmax) -> Tensor:
-    """Return 1 - max_c K_c for the logits log K_c <= 0 of an RBF head (DUQ; van Amersfoort et al., 2020).
-
-    It orders samples as `max_logit` does, so both have one AUROC; but where every log-kernel lies below about -37, this
-    one rounds to 1 and ties, and `max_logit` does not. For other heads it has no meaning: logits > 0 are refused.
-
-    >>> duq(torch.tensor([[0.5, 0.25]]).log())
-    tensor([0.5000], dtype=torch.float64)
-    """
-    largest = softmax_of(logits).largest
-    if bool((largest > 0).any()):
-        raise ValueError(f"duq needs the log-kernels of an RBF head, logits <= 0, got {float(largest.max()):g}")
-    return -torch.expm1(largest)
-
-
 def mutual_information(member_logits: Tensor) -> Tensor:
     """Return H(mean_m p_m) - mean_m H(p_m), in nats: what the class tells about the member (Houlsby et al., 2011).
 

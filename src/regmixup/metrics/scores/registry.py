@@ -74,7 +74,6 @@ REGISTRY: dict[str, Score] = {
     "react": Score("features", _of_head(ReAct()), _has_head),
     "ash": Score("features", lambda train: ASH().fit(train.head_weight, train.head_bias), _has_rectified),
 }
-"""Not `duq`, as logits do not tell whether they are log-kernels."""
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
     name: score.function for name, score in REGISTRY.items() if score.reads in ("logits", "probs")
