@@ -95,12 +95,16 @@ def test_the_help_of_train_explains_flags_without_examples_in_python(capsys):
     assert ">>>" not in text
 
 
-def test_the_short_help_has_flags_that_exist(capsys):
-    """It imports no torch (tests/test_architecture.py)."""
-    assert run("train", "--help") == 0
-    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+def test_the_short_help_has_the_first_flags_with_the_defaults_of_what_is_chosen(capsys):
+    """Each of its flags is one of all flags, and it imports no torch (tests/test_architecture.py)."""
+    assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help") == 0
+    short = " ".join(capsys.readouterr().out.split())
+    flags = re.findall(r"(?<= )--[a-z-]+(?= [A-Za-z>])", short.partition("what to train:")[2])
     assert len(flags) >= 20
-    assert run("train", "--help-all") == 0
+    assert {"--alpha", "--epochs", "--runs"} <= {*flags}
+    assert "[cifar10/train]" in short
+    assert "[350]" in short
+    assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help-all") == 0
     every_flag = capsys.readouterr().out
     assert [flag for flag in flags if f"{flag} " not in every_flag] == ["--help-all"]
 

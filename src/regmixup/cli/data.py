@@ -19,7 +19,7 @@ from rich.progress import (
 from tyro.conf import Positional
 
 from regmixup import data
-from regmixup.cli.parsing import parse
+from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import find
 from regmixup.data.files import data_root, present
 from regmixup.names import check_name
@@ -87,13 +87,15 @@ class CorruptAction(Action):
     """The dataset to corrupt."""
     out: Path | None = None
     """Folder to write; default: CIFAR-10-C or CIFAR-100-C under the root for the CIFAR test sets."""
+    extra: Switch = False
+    """Also build the four extra corruptions, which the benchmark leaves out."""
     seed: int = 0
     """Decides every random number."""
     device: str = "cpu"
     """Where to compute, for example cuda."""
 
     def __call__(self) -> None:
-        from regmixup.data.catalogue import BENCHMARK
+        from regmixup.data.catalogue import BENCHMARK, EXTRA
         from regmixup.data.corruptions.build import build_corrupted
 
         official = {"cifar10/test": "CIFAR-10-C", "cifar100/test": "CIFAR-100-C"}
@@ -105,21 +107,20 @@ class CorruptAction(Action):
         source = data.load(self.name, root=self.root)
         if source.shape is None:
             raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
+        names = BENCHMARK + EXTRA if self.extra else BENCHMARK
         columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bars:
-            task = bars.add_task("corrupting", total=5 * len(BENCHMARK))
+            task = bars.add_task("corrupting", total=5 * len(names))
             build_corrupted(
                 source,
                 folder,
-                names=BENCHMARK,
+                names=names,
                 seed=self.seed,
                 device=self.device,
                 on_progress=lambda name, _: bars.update(task, advance=1, description=name),
             )
-            bars.update(task, completed=5 * len(BENCHMARK))  # with those that were there already
-        print(
-            f"{len(BENCHMARK)} corruptions of {len(source):,} images, 5 severities, in {folder} (rebuilt, not official)"
-        )
+            bars.update(task, completed=5 * len(names))  # with those that were there already
+        print(f"{len(names)} corruptions of {len(source):,} images, 5 severities, in {folder} (rebuilt, not official)")
 
 
 ACTIONS = {

@@ -136,7 +136,7 @@ def _results(contents: Contents) -> str:
     for measured in contents.results:
         test = measured.models[0].test
         summary = summarize(measured, score, score)
-        lines = [(line.title, line.values()[0], line.intervals()[0]) for line in summary]
+        lines = [(line.title, cell.text, cell.bounds) for line in summary if (cell := line.cells[0]) is not None]
         text += f"On the test set {_plain(test.dataset)}, {len(test):,} images:\n\n"
         text += f"{_table(('', 'value', '95 % interval'), lines)}\n"
     about = (

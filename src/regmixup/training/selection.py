@@ -57,9 +57,8 @@ class Selection(Copy):
             raise ValueError(
                 f"validation must have the classes of the train set, got {dataset.name} with {', '.join(missing[:5])}"
             )
-        if dataset.shape not in (None, self.shape, (3, *self.shape[1:])):  # colours become grey
-            sizes = ("x".join(map(str, size)) for size in (self.shape, dataset.shape or ()))
-            raise ValueError("validation must have images of {}, as the network sees, got {}".format(*sizes))
+        if dataset.shape is not None and dataset.shape not in (self.shape, (3, *self.shape[1:])):  # colours become grey
+            raise ValueError(f"validation must have images of {self.shape}, as the network sees, got {dataset.shape}")
         self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.value = torch.full((), math.nan, dtype=precise(self.device), device=self.device)
         self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
