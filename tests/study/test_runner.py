@@ -10,14 +10,11 @@ import pytest
 from regmixup import metrics
 from regmixup.metrics import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.posthoc import MonteCarlo
-from regmixup.report.page import render
-from regmixup.report.results import Results
-from regmixup.report.tables import main_tables, shift_tables
 from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
 from regmixup.study import runner
 from regmixup.study.plan import load_study
-from regmixup.study.runner import collect, run_study
+from regmixup.study.runner import run_study
 from regmixup.training.run import Run
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini
@@ -113,26 +110,6 @@ def test_a_run_that_another_process_finished_belongs_into_the_table(finished_stu
     monkeypatch.setattr(runner, "dispatch", lambda tasks, *more: dispatch(tasks[1:], *more))
     folder = run_study(finished_study.study, tmp_path, device="cpu", minutes=60)
     assert (folder / "rows.csv").read_bytes() == complete
-
-
-def test_a_study_that_stops_has_a_report_of_what_is_done(finished_study, tmp_path):
-    class StopAfterOne:
-        def hooks(self, label, epochs):
-            if label == "regmixup seed 0":
-                raise KeyboardInterrupt
-            return {}
-
-        def begin(self, label, epochs): ...
-        def epoch(self, label, record): ...
-        def end(self, label, note): ...
-
-    with pytest.raises(KeyboardInterrupt):
-        run_study(finished_study.study, tmp_path, device="cpu", progress=StopAfterOne())
-    with pytest.warns(UserWarning, match="left out of the table"):
-        results = Results.open(collect(finished_study.study, tmp_path))
-    assert {row.method for row in results.rows} == {"dnn"}
-    assert len(results.runs) == 1
-    assert "<dt>dnn</dt>" in render(results, main_tables(results), shift_tables(results))
 
 
 @pytest.mark.filterwarnings("ignore:the best")
