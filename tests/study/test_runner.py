@@ -34,6 +34,12 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 
 
+def test_a_study_under_torchrun_is_refused(finished_study, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match="must be started without torchrun, got 2 processes"):
+        run_study(finished_study.study, tmp_path, device="cpu")
+
+
 def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_rows(finished_study):
     study, runs, folder = finished_study
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")}
