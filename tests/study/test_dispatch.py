@@ -151,14 +151,11 @@ def test_a_display_is_told_what_the_run_folders_say(tmp_path):
 
         def wait(self, seconds):
             self.looks += 1
-            if self.looks == 1:
-                self.holding = owning(started.run.folder)
-                self.holding.__enter__()
-                write_history(started.run.folder, [{"epoch": 1, "loss": 0.25}])
-                return []
-            return super().wait(seconds)
+            return super().wait(seconds) if self.looks > 1 else []
 
-    list(dispatch([started, queued], Slow(), Display()))
+    with owning(started.run.folder):
+        write_history(started.run.folder, [{"epoch": 1, "loss": 0.25}])
+        list(dispatch([started, queued], Slow(), Display()))
     dispatched = TaskOutcome(task=queued, error="ValueError: no")
     module._show_end(Display(), dispatched)
     assert told[:2] == [("dnn 0", started.run.config.epochs), ("dnn 0", 0.25)]

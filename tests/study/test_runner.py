@@ -17,7 +17,7 @@ from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
 from regmixup.study import runner
 from regmixup.study.plan import load_study
-from regmixup.study.runner import collect, run_study
+from regmixup.study.runner import run_study
 from regmixup.training.run import Run
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini
@@ -34,6 +34,12 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *SELECTIVE, *own}
     assert all(r.low <= r.high for r in one if r.metric not in own)
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
+
+
+def test_a_study_under_torchrun_is_refused(finished_study, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match="must be started without torchrun, got 2 processes"):
+        run_study(finished_study.study, tmp_path, device="cpu")
 
 
 def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_rows(finished_study):

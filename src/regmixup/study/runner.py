@@ -82,10 +82,9 @@ def run_study(
         engine=engine,
         archive=Path(archive).absolute() if archive else None,
     )
-    _check_request(study, job, launcher, minutes)
-    budget = Budget(minutes) if minutes is not None else None
     tasks = find_tasks(list(study.runs()), job.runs, launcher.device, archive_places(study, job.archive, job.runs))
-    _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
+    _check(study, job, launcher, minutes, [task for task in tasks if task.archive is None])
+    budget = Budget(minutes) if minutes is not None else None
     folder = study_folder(study, runs)
     folder.mkdir(parents=True, exist_ok=True)
     undone = [task for task in tasks if not task.done]
@@ -105,8 +104,16 @@ def run_study(
     return folder
 
 
-def _check_request(study: Study, job: Job, launcher: Launcher, minutes: float | None) -> None:
-    """Raise for arguments of `run_study` that contradict each other or the study."""
+def missing_choices(study: Study, runs: Path) -> str:
+    """Return what must be given to a study that confirms what another one selected; "" if nothing is missing."""
+    if not study.confirms or study.scale != "full" or study.selected:
+        return ""
+    searched = study_folder(study, runs).with_name(f"study-{study.confirms}")
+    return f"what study {study.confirms} selected (--selected {searched}/selected.json)"
+
+
+def _check(study: Study, job: Job, launcher: Launcher, minutes: float | None, tasks: Sequence[Task]) -> None:
+    """Raise unless these tasks can be trained, measured and archived: now, not after hours of training."""
     if world_size() > 1:
         raise ValueError(
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
@@ -116,20 +123,8 @@ def _check_request(study: Study, job: Job, launcher: Launcher, minutes: float | 
         raise ValueError(f"study {study.name} must run with {lacking}, got no choices")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
-
-
-def missing_choices(study: Study, runs: Path) -> str:
-    """Return what must be given to a study that confirms what another one selected; "" if nothing is missing."""
-    if not study.confirms or study.scale != "full" or study.selected:
-        return ""
-    searched = study_folder(study, runs).with_name(f"study-{study.confirms}")
-    return f"what study {study.confirms} selected (--selected {searched}/selected.json)"
-
-
-def _check_tasks(job: Job, tasks: Sequence[Task], device: torch.device) -> None:
-    """Raise unless these tasks can be trained, measured and archived: now, not after hours of training."""
     for task in tasks:
-        check_precision(task.planned.evaluate.precision, device)
+        check_precision(task.planned.evaluate.precision, launcher.device)
         for run in (task.run, *task.models()):
             check_trainable(run)
     if job.archive is not None and tasks:
