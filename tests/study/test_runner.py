@@ -17,7 +17,7 @@ from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
 from regmixup.study import runner
 from regmixup.study.plan import load_study
-from regmixup.study.runner import run_study
+from regmixup.study.runner import collect, run_study
 from regmixup.training.run import Run
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini

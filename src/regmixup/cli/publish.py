@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
-from regmixup.deployment.card import NOT_MEASURED
 from regmixup.deployment.export import MODEL
 from regmixup.deployment.publish import CARD, publish
 from regmixup.names import printable
@@ -45,9 +43,5 @@ class PublishVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(PublishVerb, "publish", args)
     folder = publish(**vars(verb))
-    if NOT_MEASURED in (folder / CARD).read_text():
-        print(f"warning: {folder / CARD} has no results: give --test DATASET", file=sys.stderr)
-    if verb.license == "unknown":
-        print("warning: no licence is named, so nobody may use the weights: give --license", file=sys.stderr)
     print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")
     print(printable(f"upload   hf upload YOUR_NAME/MODEL {shlex.quote(str(folder))} ."))

@@ -16,7 +16,6 @@ from regmixup.names import counted, printable, shortened
 from regmixup.recipes import without_path
 from regmixup.training.run import Run
 
-NOT_MEASURED = "Not measured"
 _LIMITS = """\
 * It knows its classes only, and gives every image one of them. A score tells other images apart only as well as the
   results above say, and has been measured on those sets alone.
@@ -24,13 +23,8 @@ _LIMITS = """\
 * Nothing was measured about groups of people, places or cameras within the data.
 """
 _CITATION = """\
-@inproceedings{pinto2022regmixup,
-  title = {{RegMixup}: Mixup as a Regularizer Can Surprisingly Improve Accuracy and Out Distribution Robustness},
-  author = {Pinto, Francesco and Yang, Harry and Lim, Ser-Nam and Torr, Philip H. S. and Dokania, Puneet K.},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {35},
-  year = {2022}
-}
+Pinto, Yang, Lim, Torr and Dokania: RegMixup: Mixup as a Regularizer Can Surprisingly Improve Accuracy and Out
+Distribution Robustness, NeurIPS 2022, https://arxiv.org/abs/2206.14502
 """
 
 
@@ -98,7 +92,7 @@ def card(contents: Contents) -> str:
         f"## Calibration and rejection\n\n{_calibration(contents)}",
         f"## Limits\n\n{_LIMITS}",
         f"## Licence\n\n{licence} The terms of the train data and of the initial weights hold beside it.\n",
-        f"## Citation\n\n```bibtex\n{_CITATION}```\n",
+        f"## Citation\n\n{_CITATION}",
     ]
     return "\n".join(parts)
 
@@ -131,7 +125,7 @@ def _results(contents: Contents) -> str:
     from regmixup.report.evaluation_page import summarize
 
     if not contents.results:
-        return f"{NOT_MEASURED}: the run held no predictions for a test set.\n"
+        return "Not measured: the run held no predictions for a test set.\n"
     text, score = "", contents.score
     for measured in contents.results:
         test = measured.models[0].test

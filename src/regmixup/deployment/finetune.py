@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from regmixup.deployment.export import check_format
-from regmixup.deployment.finish import check_risk, finish
+from regmixup.deployment.finish import finish
 from regmixup.deployment.folder import Advance
 from regmixup.deployment.job import prepare
 from regmixup.deployment.request import Request
@@ -60,8 +60,6 @@ def finetune(
         check_format(Path(request.export))
         check_writable(Path(request.export))
     job = prepare(path, runs, request, say=say, advance=advance)
-    if request.risk is not None:
-        check_risk(len(job.photos.parts["validation"]), request.risk)
     work = job.work_folder()
     weights = work / "probe.safetensors"
     job.write_probe(weights)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.deployment.calibration import CONFIDENCE, NoPromiseError, fewest_images, first_rows
+from regmixup.deployment.calibration import NoPromiseError
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, measure_models
@@ -33,17 +33,6 @@ from regmixup.types import Predictions
 
 _METRICS = ("accuracy", "ece", "nll", "brier")
 _PICTURES = 24
-
-
-def check_risk(size: int, risk: float) -> None:
-    """Raise if the half of `size` validation images that tests a promise is too small for any."""
-    tested, needed = size - len(first_rows(size)), fewest_images(risk, CONFIDENCE)
-    if tested < needed:
-        raise ValueError(
-            f"risk: at most {risk:.3g} errors among the accepted with {CONFIDENCE} confidence needs at least {needed} "
-            f"accepted images without an error, and {tested} validation images, half of them, would test it: give "
-            "more images or a larger risk, or leave it out"
-        )
 
 
 def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
