@@ -55,6 +55,8 @@ class TestChoice:
 
     def test_determinism_leaves_compiling_out(self):
         assert not chosen(CUDA, deterministic=True).compile
+        with pytest.raises(ValueError, match="compile must be auto or off here, got 'on': it would not be determin"):
+            chosen(CUDA, deterministic=True, compile="on")
 
 
 class TestEngine:
@@ -63,7 +65,6 @@ class TestEngine:
         [
             ({"compile": "onn"}, "unknown compile 'onn': did you mean 'on'"),
             ({"checkpoint_minutes": -1}, "checkpoint_minutes must be a finite number >= 0, got -1"),
-            ({"deterministic": True, "compile": "on"}, "compile must be auto or off with deterministic=True, got 'on'"),
         ],
     )
     def test_a_wrong_one_is_explained(self, fields, message):

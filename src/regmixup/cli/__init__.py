@@ -131,7 +131,7 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     # An exception that a signal raises while torch is imported is lost there, or ends the process.
     with stopping() as stop:
         verb = import_module(module).main
-    if stop.signal is not None:
+    if stop.signal:
         raise Interrupted(stop.signal)
     if waiting:
         print(" " * 19, end="\r", file=sys.stderr, flush=True)
