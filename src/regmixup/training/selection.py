@@ -58,7 +58,7 @@ class Selection(Copy):
                 f"validation must have the classes of the train set, got {dataset.name} with {', '.join(missing[:5])}"
             )
         if dataset.shape not in (None, self.shape, (3, *self.shape[1:])):  # colours become grey
-            sizes = ("x".join(map(str, size)) for size in (self.shape, dataset.shape or ()))
+            sizes = ("x".join(map(str, size)) for size in (self.shape, dataset.shape))
             raise ValueError("validation must have images of {}, as the network sees, got {}".format(*sizes))
         self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.value = torch.full((), math.nan, dtype=precise(self.device), device=self.device)

@@ -18,7 +18,6 @@ import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
 from regmixup.storage import check_writable
-from regmixup.training.checkpoint import forget_previous
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
@@ -145,9 +144,7 @@ def finish(training: Training, stop: Stop) -> None:
     if finalized or training.config.total_epochs == 0:
         training.save()
     if training.ranks.first:
-        record = provenance_record(training)
-        forget_previous(training.run.folder)
-        run_folder.write_provenance(training.run.folder, record)
+        run_folder.write_provenance(training.run.folder, provenance_record(training))
     if signal := training.ranks.largest_of(stop.signal)[0]:
         raise Interrupted(signal)
 
