@@ -4,9 +4,8 @@
     config.json                      the configuration: training.run.Run.owned
     history.jsonl                    one line per finished epoch: write_history, called by training.loop
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
-    checkpoint-previous.safetensors  the one before, until training has finished: the same
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
-    events.out.tfevents.*            curves, where asked for: training.reporting.TensorBoard
+    events.out.tfevents.*            curves, where asked for: training.reporting.curves
     predictions/*.safetensors        one file per dataset: predictions.predict.store
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
     rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run

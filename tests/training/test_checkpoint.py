@@ -1,4 +1,4 @@
-"""A checkpoint is whole or passed over, and what was saved stays saved."""
+"""A checkpoint is whole or refused, and what was saved stays saved."""
 
 import errno
 import os
@@ -18,7 +18,6 @@ from regmixup.training.checkpoint import (
     Checkpoint,
     Position,
     Schedule,
-    newest_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
@@ -37,8 +36,6 @@ from tests.training.short import (
 )
 
 pytestmark = pytest.mark.usefixtures("few_digits")
-
-PREVIOUS = "checkpoint-previous.safetensors"
 
 CONTENT = Checkpoint(
     {
@@ -62,7 +59,7 @@ def expected(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory):
-    """The folder of that run, interrupted in its second epoch, with two checkpoints in it."""
+    """The folder of that run, interrupted in its second epoch."""
     runs = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(data, "load", load_few)
@@ -79,31 +76,14 @@ def resumed(tmp_path):
     return ending(rm.train(config(), tmp_path, device="cpu"))
 
 
-class TestRoundTrip:
-    def test_everything_comes_back_bit_for_bit(self, tmp_path):
-        save_checkpoint(tmp_path, CONTENT, fingerprint="f")
-        found = read_checkpoint(tmp_path / CHECKPOINT, fingerprint="f")
-        assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
-        assert found.tensors.keys() == CONTENT.tensors.keys()
-        assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
-
-    def test_a_save_keeps_the_one_before_and_none_before_that(self, tmp_path):
-        for epoch in (1, 2, 3):
-            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(epoch), "d"), fingerprint="f")
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CHECKPOINT, PREVIOUS])
-        epochs = [read_checkpoint(tmp_path / name, fingerprint="f").position.epoch for name in (CHECKPOINT, PREVIOUS)]
-        assert epochs == [3, 2]
-
-    @pytest.mark.parametrize("name", [CHECKPOINT, PREVIOUS])
-    def test_one_that_cannot_be_read_now_is_not_passed_over(self, tmp_path, name):
-        """The one before would take its place, and without one before people would be told to delete it."""
-        for epoch in (1, 2):
-            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(epoch), "d"), fingerprint="f")
-        if name == PREVIOUS:
-            (tmp_path / CHECKPOINT).unlink()
-        with unreadable(tmp_path / name) as error, pytest.raises(OSError, match=error):
-            newest_checkpoint(tmp_path, fingerprint="f")
-        assert newest_checkpoint(tmp_path, fingerprint="f").position.epoch == (1 if name == PREVIOUS else 2)
+def test_everything_comes_back_bit_for_bit(tmp_path):
+    for earlier in (Checkpoint({}, Position(), "d"), CONTENT):
+        save_checkpoint(tmp_path, earlier, fingerprint="f")
+    found = read_checkpoint(tmp_path / CHECKPOINT, fingerprint="f")
+    assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
+    assert found.tensors.keys() == CONTENT.tensors.keys()
+    assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
+    assert [path.name for path in tmp_path.iterdir()] == [CHECKPOINT]
 
 
 def flip(path, index):
@@ -134,48 +114,32 @@ def test_no_byte_can_change_unnoticed(tmp_path):
     assert all(index < header for index in unnoticed)
 
 
-class TestDamage:
-    @pytest.mark.parametrize("share", [0, 0.001, 0.5])
-    def test_a_truncated_newest_is_passed_over_for_the_previous(self, cut, tmp_path, expected, share):
-        newest = copied(cut, tmp_path) / CHECKPOINT
-        content = newest.read_bytes()
-        newest.write_bytes(content[: int(share * len(content))])
-        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {CHECKPOINT}: "):
-            assert_same_ending(resumed(tmp_path), expected)
+@pytest.mark.parametrize("share", [0, 0.001, 0.5])
+def test_a_damaged_one_is_named_with_the_way_out_and_training_begins_again_without_it(cut, tmp_path, expected, share):
+    path = copied(cut, tmp_path) / CHECKPOINT
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match=rf"cannot use checkpoint {path}: .* Delete it to train this run again"):
+        resumed(tmp_path)
+    path.unlink()
+    assert_same_ending(resumed(tmp_path), expected)
 
-    def test_the_previous_is_not_lost_to_the_damaged_one(self, cut, tmp_path):
-        """Else the next save would put the damaged one in the place of the only whole one."""
-        folder = copied(cut, tmp_path)
-        flip(folder / CHECKPOINT, -1)
-        step = read_checkpoint(folder / PREVIOUS, fingerprint=rm.Run.open(folder).fingerprint).position.step
-        with pytest.warns(UserWarning, match="goes on from"), signal_after(1), pytest.raises(Interrupted):
-            rm.train(config(), tmp_path, device="cpu")
-        found = [
-            read_checkpoint(folder / name, fingerprint=rm.Run.open(folder).fingerprint)
-            for name in (PREVIOUS, CHECKPOINT)
-        ]
-        assert [checkpoint.position.step for checkpoint in found] == [step, step + 1]
 
-    def test_without_any_whole_one_the_error_names_them_and_the_way_out(self, cut, tmp_path, expected):
-        folder = copied(cut, tmp_path)
-        for name in (CHECKPOINT, PREVIOUS):
-            flip(folder / name, -1)
-        with pytest.raises(ValueError, match=rf"no checkpoint that can be used \({CHECKPOINT}: its content.*; "
-                                             rf"{PREVIOUS}: its content.*\)\. Delete these files"):  # fmt: skip
-            resumed(tmp_path)
-        for name in (CHECKPOINT, PREVIOUS):
-            (folder / name).unlink()
-        assert_same_ending(resumed(tmp_path), expected)
+def test_one_that_cannot_be_read_now_is_not_passed_over(cut, tmp_path, expected):
+    with unreadable(copied(cut, tmp_path) / CHECKPOINT) as error, pytest.raises(OSError, match=error):
+        resumed(tmp_path)
+    assert_same_ending(resumed(tmp_path), expected)
 
-    def test_a_run_trained_again_is_not_finished_before_its_end(self, tmp_path, expected):
-        """Its record of the first time is there, and from the first save on a checkpoint."""
-        run = rm.train(config(), tmp_path, device="cpu")
-        run.checkpoint.unlink()
-        with signal_after(2), pytest.raises(Interrupted):
-            rm.train(config(), tmp_path, device="cpu")
-        assert run.checkpoint.exists()
-        assert not run.finished
-        assert_same_ending(resumed(tmp_path), expected)
+
+def test_a_run_trained_again_is_not_finished_before_its_end(tmp_path, expected):
+    """Its record of the first time is there, and from the first save on a checkpoint."""
+    run = rm.train(config(), tmp_path, device="cpu")
+    run.checkpoint.unlink()
+    with signal_after(2), pytest.raises(Interrupted):
+        rm.train(config(), tmp_path, device="cpu")
+    assert run.checkpoint.exists()
+    assert not run.finished
+    assert_same_ending(resumed(tmp_path), expected)
 
 
 def test_a_save_that_fails_loses_nothing(cut, tmp_path, expected, monkeypatch):
@@ -192,7 +156,7 @@ def test_a_save_that_fails_loses_nothing(cut, tmp_path, expected, monkeypatch):
         patched.setattr(storage.os, "fsync", fsync)
         with pytest.raises(OSError, match="No space left on device"):
             rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
-    found = newest_checkpoint(folder, fingerprint=rm.Run.open(folder).fingerprint).position
+    found = read_checkpoint(folder / CHECKPOINT, fingerprint=rm.Run.open(folder).fingerprint).position
     assert (found.epoch, found.step) == (before.epoch, before.step)
     assert not list(folder.glob(".partial-*"))
     assert_same_ending(resumed(tmp_path), expected)

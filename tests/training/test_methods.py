@@ -22,25 +22,18 @@ def some(names, *chosen):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """Runs by method and epochs, trained through the command line when first asked for."""
+    """Runs by method, trained through the command line when first asked for."""
     found, folder = {}, tmp_path_factory.mktemp("methods")
 
-    def get(method, capsys, epochs=EPOCHS):
-        if (method, epochs) not in found:
+    def get(method, capsys):
+        if method not in found:
             members = ["--members", "2"] if method == "deep-ensemble" else []
-            command = ["train", "--method", method, "--epochs", str(epochs), *members, "--runs", str(folder)]
+            command = ["train", "--method", method, "--epochs", str(EPOCHS), *members, "--runs", str(folder)]
             assert main(command) == 0
-            found[method, epochs] = Run.open(capsys.readouterr().out.split("run  ")[1].strip())
-        return found[method, epochs]
+            found[method] = Run.open(capsys.readouterr().out.split("run  ")[1].strip())
+        return found[method]
 
     return get
-
-
-@pytest.mark.soak
-@pytest.mark.filterwarnings("ignore:the best")
-@pytest.mark.parametrize("method", METHODS)
-def test_it_learns(method, trained, capsys):
-    assert evaluate(method, trained(method, capsys, epochs=20)) > 0.6, "ten classes: chance is 0.1"
 
 
 @pytest.mark.filterwarnings("ignore:the best")  # temperature or prior variance, after so little training
@@ -53,7 +46,7 @@ def test_it_trains_predicts_and_evaluates(method, trained, capsys):
 
 
 def evaluate(method, run):
-    """Check the rows of a run; return its accuracy."""
+    """Check the rows of a run."""
     names = ["digits/val", "digits/test", "photographs/test"]
     validation, test, ood = run.predict_all(names)
     fitted = None
@@ -67,7 +60,6 @@ def evaluate(method, run):
     rows = rm.evaluate(test, validation=judge, ood=[ood], posthoc=fitted, bootstrap=few)
     assert {row.score for row in rows} >= {METHODS[method].score}
     assert all(torch.isfinite(torch.tensor(row.value)) for row in rows)
-    return next(row.value for row in rows if row.metric == "accuracy" and row.posthoc == "none")
 
 
 def settings(method):

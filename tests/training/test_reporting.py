@@ -1,7 +1,6 @@
 """What a run reports: callbacks, means over an epoch, throughput, and curves in which an interruption does not show."""
 
 import math
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -111,7 +110,7 @@ def test_curves_in_tensorboard_have_every_step_once_though_the_run_was_killed(tm
 
 
 def test_missing_tensorboard_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(reporting, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
+    monkeypatch.setattr("regmixup.training.train.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"need TensorBoard: pip install 'regmixup\[tensorboard\]'"):
         rm.train(config(members=2), tmp_path, device="cpu", tensorboard=True)
     assert not list(tmp_path.iterdir())

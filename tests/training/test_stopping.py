@@ -29,7 +29,7 @@ class TestStopping:
     def test_the_first_signal_is_noted_and_the_handlers_are_back_for_the_second(self, number):
         before = handlers()
         with stopping() as stop:
-            assert stop.signal is None
+            assert not stop.signal
             assert all(handler not in before for handler in handlers())
             signal.raise_signal(number)
             assert stop.signal == number
@@ -42,7 +42,7 @@ class TestStopping:
         try:
             with stopping() as stop:
                 signal.raise_signal(signal.SIGINT)
-                assert stop.signal is None
+                assert not stop.signal
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         finally:
             signal.signal(signal.SIGINT, before)

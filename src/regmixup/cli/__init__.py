@@ -128,7 +128,7 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     # An exception that a signal raises while torch is imported is lost there, or ends the process.
     with stopping() as stop:
         verb = import_module(module).main
-    if stop.signal is not None:
+    if stop.signal:
         raise Interrupted(stop.signal)
     return verb
 

@@ -1,14 +1,12 @@
 """Checkpoints: the state of training as one safetensors file. Reading executes nothing and detects damage.
 
-Saving renames the newest file to the previous one, then writes a new one. So there is a whole checkpoint on disk at
-every moment; if the newest is missing or damaged, the previous one is used.
+A new file replaces the one before when it is whole and on disk, so there is a whole checkpoint at every moment.
 """
 
 from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from regmixup.run_folder import CHECKPOINT
-from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
+from regmixup.storage import load_tensors, save_tensors
 from regmixup.training.optim import Copy
 
 Totals = dict[tuple[str, ...], list[float]]
@@ -29,7 +27,6 @@ _RARELY = 100
 _MODEL = "model."
 _FIRST = ("best.", "ema.", _MODEL)
 """The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
-_PREVIOUS = "checkpoint-previous.safetensors"
 
 
 @dataclass(frozen=True)
@@ -108,9 +105,7 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Itera
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
-    """Write a checkpoint into a run's folder and keep the one before. fingerprint: of the configuration."""
-    if (folder / CHECKPOINT).exists():
-        rename(folder / CHECKPOINT, folder / _PREVIOUS)
+    """Write a checkpoint into a run's folder. fingerprint: of the configuration."""
     position = asdict(content.position) | {"totals": list(content.position.totals.items())}
     metadata = {"position": json.dumps(position), "fingerprint": fingerprint, "data": content.data}
     save_tensors(folder / CHECKPOINT, content.tensors, metadata)
@@ -149,40 +144,6 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
         ) from error
-
-
-def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a run, with a warning about damaged ones; None if there never was one.
-
-    It is renamed to the newest one, if a kill or damage has left it under another name. OSError if one cannot be read
-    now: the one before would replace it.
-    """
-    damaged = []
-    for name in (CHECKPOINT, _PREVIOUS):  # a kill while the first is written leaves the second alone
-        try:
-            content = read_checkpoint(folder / name, fingerprint=fingerprint)
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            damaged.append(f"{name}: {error.__cause__}")
-            continue
-        if damaged:
-            warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
-        if name != CHECKPOINT:
-            rename(folder / name, folder / CHECKPOINT)
-        return content
-    if damaged:
-        raise ValueError(
-            f"{folder} has no checkpoint that can be used ({'; '.join(damaged)}). Delete these files to train this run "
-            "again from the start"
-        )
-    return None
-
-
-def forget_previous(folder: Path) -> None:
-    """Remove the previous checkpoint, once training has ended."""
-    (folder / _PREVIOUS).unlink(missing_ok=True)
-    sync_folder(folder)  # or a power cut could bring it back into a run that is finished
 
 
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -150,8 +150,7 @@ def check_present(device: torch.device) -> None:
 
 def device_name(device: torch.device) -> str:
     """Return the name of the GPU, or the type of another device."""
-    here = device.type == "cuda" and torch.cuda.is_available()
-    return torch.cuda.get_device_name(device) if here else device.type
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:

@@ -38,8 +38,6 @@ class Engine:
     def __post_init__(self) -> None:
         check_choices(self)
         check_number("checkpoint_minutes", self.checkpoint_minutes, least=0)
-        if self.deterministic and self.compile == "on":
-            raise ValueError("compile must be auto or off with deterministic=True, got 'on'")
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ class Training:
         if read or (self.device.type == "cpu" and self.throughput.due()):
             self.report_step(step)
         if not last and (epoch * self.steps + step + 1) % self.ranks.stride == 0:
-            signal, save = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_step()))
+            signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_step()))
             if signal or save:
                 self.check_guard()
                 seconds = time.perf_counter() - self.epoch_began
@@ -234,7 +234,7 @@ class Training:
         self.history.append(record)
         if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
             write_history(self.run.folder, self.history)
-        signal, save = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_epoch()))
+        signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_epoch()))
         if signal or save or epoch == self.config.total_epochs:
             self.save()
         for callback in self.on_epoch:

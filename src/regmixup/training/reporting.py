@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,35 +122,22 @@ class Throughput:
         return {"images_per_second": rate, "seconds_per_epoch": self.images / rate}
 
 
-def check_tensorboard() -> None:
-    """Raise unless event files can be written."""
-    if find_spec("tensorboard") is None:
-        raise ValueError("event files need TensorBoard: pip install 'regmixup[tensorboard]'")
-
-
-class TensorBoard:
-    """Callbacks that write a run's curves as event files into its folder: `step/...` and `epoch/...` over its steps.
+@contextmanager
+def curves(folder: Path, *, taken: int, steps: int) -> Iterator[tuple[OnStep, OnEpoch]]:
+    """Yield callbacks that write a run's curves for TensorBoard into its folder: `step/...` and `epoch/...`.
 
     Every start begins a new file, and hides what older ones say about later steps, as of a run that was killed.
     taken: steps that have been taken. steps: of an epoch.
     """
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, folder: Path, *, taken: int, steps: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.steps = steps
-        self.writer = SummaryWriter(str(folder), purge_step=taken + 1)
-
-    def on_step(self, record: StepRecord) -> None:
-        self._write("step", record, (record["epoch"] - 1) * self.steps + record["step"])
-
-    def on_epoch(self, record: EpochRecord) -> None:
-        self._write("epoch", record, record["epoch"] * self.steps)
-
-    def _write(self, kind: str, record: dict[str, Any], step: int) -> None:
+    def write(kind: str, record: dict[str, Any], step: int) -> None:
         for name in record.keys() - {"epoch", "step", "steps"}:
-            self.writer.add_scalar(f"{kind}/{name}", record[name], step)
-        self.writer.flush()  # else a kill would lose up to two minutes of what a checkpoint counts as done
+            writer.add_scalar(f"{kind}/{name}", record[name], step)
+        writer.flush()  # else a kill would lose up to two minutes of what a checkpoint counts as done
 
-    def close(self) -> None:
-        self.writer.close()
+    with SummaryWriter(str(folder), purge_step=taken + 1) as writer:
+        yield (
+            lambda record: write("step", record, (record["epoch"] - 1) * steps + record["step"]),
+            lambda record: write("epoch", record, record["epoch"] * steps),
+        )

@@ -83,7 +83,9 @@ def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
 def resume(training: Training) -> Training:
     """Go to where the run was left, or stay at its beginning, and build its step; return the same training."""
     run, ranks = training.run, training.ranks
-    stored = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
+    stored = None
+    if ranks.first and run.checkpoint.exists():
+        stored = checkpoint.read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
     live = checkpoint.live_state(training.model, training.optimizer, training.copies)
     if stored is not None:
         check_same_data(run, stored.data, training.data_fingerprint)

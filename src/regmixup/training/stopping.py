@@ -18,9 +18,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """The signal that asked training to stop, or None."""
+    """The number of the signal that asked training to stop; 0: none."""
 
-    signal: int | None = None
+    signal: int = 0
 
 
 @contextmanager

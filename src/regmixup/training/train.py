@@ -6,8 +6,9 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,13 +18,12 @@ import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
 from regmixup.storage import check_writable
-from regmixup.training.checkpoint import forget_previous
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
 from regmixup.training.loading import clean_parts, reader
 from regmixup.training.loop import Training
-from regmixup.training.reporting import OnEpoch, OnStep, TensorBoard, check_tensorboard, counted_on
+from regmixup.training.reporting import OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
 from regmixup.training.stopping import Interrupted, Stop, stopping
@@ -72,8 +72,8 @@ def train(
     device, engine = choose_device(device), Engine() if engine is None else engine
     workers = min(4, os.cpu_count() or 1) if workers is None else workers
     check_count("workers", workers, least=0)
-    if tensorboard:
-        check_tensorboard()
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ValueError("event files need TensorBoard: pip install 'regmixup[tensorboard]'")
     with joined(device) as ranks:
         if not ranks.first:
             on_start = on_step = on_epoch = None
@@ -106,7 +106,7 @@ def train(
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
                 training = prepare(run, images, device, ranks, engine, workers, validation=validation)
-                if signal := ranks.largest_of(stop.signal or 0)[0]:
+                if signal := ranks.largest_of(stop.signal)[0]:
                     raise Interrupted(signal)
                 if not dry_run:
                     training.on_step += [on_step] if on_step is not None else []
@@ -126,9 +126,9 @@ def train_to_end(training: Training, stop: Stop, *, tensorboard: bool, on_start:
         delete_stale_results(training)
         if tensorboard:
             taken = training.position.epoch * training.steps + training.position.step
-            curves = stack.enter_context(closing(TensorBoard(run.folder, taken=taken, steps=training.steps)))
-            training.on_step.insert(0, curves.on_step)
-            training.on_epoch.insert(0, curves.on_epoch)
+            on_step, on_epoch = stack.enter_context(curves(run.folder, taken=taken, steps=training.steps))
+            training.on_step.insert(0, on_step)
+            training.on_epoch.insert(0, on_epoch)
         if on_start is not None:
             on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
         training.run_epochs(stop)
@@ -144,10 +144,8 @@ def finish(training: Training, stop: Stop) -> None:
     if finalized or training.config.total_epochs == 0:
         training.save()
     if training.ranks.first:
-        record = provenance_record(training)
-        forget_previous(training.run.folder)
-        run_folder.write_provenance(training.run.folder, record)
-    if signal := training.ranks.largest_of(stop.signal or 0)[0]:
+        run_folder.write_provenance(training.run.folder, provenance_record(training))
+    if signal := training.ranks.largest_of(stop.signal)[0]:
         raise Interrupted(signal)
 
 
