@@ -13,7 +13,6 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.scores import entropy
-from regmixup.predictions.store import load
 from regmixup.types import Predictions, Quantity
 from tests.references import metrics as reference
 
@@ -141,22 +140,10 @@ def test_other_images_are_refused_in_words(pair):
     with pytest.raises(ValueError, match="fingerprints aaa and bbb"):
         check_same_images(replace(test, info={"data": "aaa"}), replace(test, info={"data": "bbb"}))
     check_same_images(replace(test, info={"data": "aaa"}), test)  # where one does not tell, labels decide
-
-
-@pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_identifiers_in_a_file_tell_its_order_where_labels_cannot(tmp_path, kind):
-    def write(name, ids):
-        path = tmp_path / f"{name}.{kind}"
-        if kind == "npz":
-            np.savez(path, logits=np.ones((3, 2)) * [1, 2], labels=np.ones(3, int), ids=np.array(ids))
-        else:
-            path.write_text("filename,logit_a,logit_b,label\n" + "".join(f"{one},1,2,1\n" for one in ids))
-        return load(path)
-
-    own, same, other = write("own", ["x", "y", "z"]), write("same", ["x", "y", "z"]), write("other", ["y", "x", "z"])
-    check_same_images(own, same)
-    with pytest.raises(ValueError, match=r"their columns '(ids|filename)' differ; sort both files by it"):
-        check_same_images(own, other)
+    ordered, swapped = (replace(test, info={"ids": f"filename:{order}"}) for order in ("aaa", "bbb"))
+    check_same_images(ordered, ordered)
+    with pytest.raises(ValueError, match="their columns 'filename' differ; sort both files by it"):
+        check_same_images(ordered, swapped)
 
 
 def test_models_without_names_get_some(pair):
