@@ -37,11 +37,6 @@ def test_roc_curves_pass_through_those_of_scikit_learn():
     assert FOUND["entropy"]["roc"]["far/test"][-1] == 1.0
 
 
-def test_tied_scores_give_the_diagonal():
-    same = torch.ones(7)
-    assert curves.roc_at(same, same) == pytest.approx(curves.FPR, abs=1e-5)
-
-
 def test_risk_at_full_coverage_is_the_error_and_elsewhere_that_of_the_surest():
     correct = TEST.logits.argmax(dim=1) == TEST.labels
     risk = FOUND["entropy"]["risk"]
@@ -121,9 +116,3 @@ def test_uniform_predictions_fall_in_the_last_bin_although_rounding_may_exceed_l
     for classes in (3, 7, 10, 100):
         predictions = path_predictions([[3.0] * classes] * 4, pairs=2, lambdas=2)
         assert [bins[-1] for bins in curves.path_curves(predictions, pairs=1)["counts"]] == [2, 2]
-
-
-def test_predictions_of_another_set_are_refused_by_name():
-    predictions = Predictions(torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64), dataset="digits/test")
-    with pytest.raises(ValueError, match="needs predictions of a `path:` set, got those of 'digits/test'"):
-        curves.path_curves(predictions, pairs=1)

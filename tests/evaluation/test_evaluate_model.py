@@ -68,22 +68,6 @@ def test_ood_loaders_may_give_images_alone_and_labels_may_be_a_list():
     assert one == other
 
 
-class Answer(nn.Module):
-    """A network whose output holds the logits beside other things; all forms are tested with objectives."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = model()
-
-    def forward(self, x):
-        return {"logits": self.net(x), "loss": None}
-
-
-def test_outputs_that_hold_logits_are_understood():
-    loaders = {"test": loader(0), "ood": {"far": loader(1)}}
-    assert rm.evaluate(Answer(), loaders, bootstrap=None) == rm.evaluate(model(), loaders, bootstrap=None)
-
-
 @pytest.mark.parametrize("shape", [(12,), (1, 3, 2, 2)])
 def test_inputs_need_not_be_images(shape):
     (x, y), (other, _) = images(0), images(1)

@@ -30,12 +30,6 @@ def test_of_many_the_first_are_shown_and_all_are_counted():
     assert lines[-1] == "... 1,500 rows in all; .to_pandas() has every one"
 
 
-def test_they_are_a_list_with_the_resampled_values_beside_it():
-    assert list(ROWS) == ROWS
-    assert ROWS.resampled == {}
-    assert type(ROWS + ROWS) is list
-
-
 def test_pandas_gets_a_column_for_every_field(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     table = ROWS.to_pandas()

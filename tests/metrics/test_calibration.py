@@ -84,13 +84,6 @@ def test_interpolated_bins_leave_out_the_smallest_confidence_and_put_ties_in_the
     assert adaptive_ece(probs, torch.zeros(30, dtype=torch.int64), binning="split") == pytest.approx(0.4 / 30)
 
 
-def test_all_samples_tied_fall_in_no_interpolated_bin():
-    probs = torch.full((20, 4), 0.25)
-    labels = torch.zeros(20, dtype=torch.int64)
-    assert adaptive_ece(probs, labels) == 0.0
-    assert adaptive_ece(probs, labels, binning="split") == pytest.approx(0.75)
-
-
 def test_scikit_learn_clips_a_zero_probability_and_we_do_not():
     probs, labels = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0])
     clipped = log_loss(labels, probs, labels=[0, 1])
@@ -138,16 +131,6 @@ def test_the_debiased_error_agrees_with_loops(data, num_bins):
     assert debiased_ece(*data, num_bins=num_bins) ** 2 == pytest.approx(squared, abs=1e-12)
 
 
-@pytest.mark.parametrize("num_bins", [5, 15, 25])
-def test_a_confidence_on_an_edge_belongs_to_the_bin_below_it(num_bins):
-    classes = num_bins  # so that a confidence of 1 / num_bins is possible
-    for j in range(1, num_bins + 1):
-        probs = torch.full((1, classes), (num_bins - j) / num_bins / (classes - 1), dtype=torch.float64)
-        probs[0, 0] = j / num_bins
-        diagram = reliability(probs, torch.tensor([0]), num_bins=num_bins)
-        assert diagram.count.nonzero().item() == j - 1, f"confidence {j}/{num_bins}"
-
-
 @pytest.mark.parametrize("classes", [3, 50])
 def test_ece_of_torchmetrics_and_netcal_where_no_confidence_sits_on_an_edge(classes):
     """torchmetrics uses [lo, hi) and a bin of its own for confidence 1; away from the edges that is no difference."""
@@ -185,14 +168,14 @@ def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
 @pytest.mark.parametrize(
     ("name", "probs", "labels", "message"),
     [
-        ("nll", [0.5, 0.5], [0], r"probs must be floating point of shape \(N, K\), got torch.float32 \(2,\)"),
+        ("nll", [0.5, 0.5], [0], r"probs must be floating point \(N, K\), N >= 1, got torch.float32 \(2,\)"),
         ("ece", [[1, 0]], [0], r"probs must be floating point .* got torch.int64 \(1, 2\)"),
         ("accuracy", [[0.5, 0.5]], [0, 1], r"labels must be integers of shape \(1,\), got torch.int64 \(2,\)"),
         ("brier", [[0.5, 0.5]], ["cat"], r"labels must be a tensor or an array of numbers, got \['cat'\]"),
         ("ece", [[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
         ("ece", [[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1 \(-1: the class is unk"),
         ("accuracy", [[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] .pass softmax.logits.., got values from -2 to 5"),
-        ("ece", np.zeros((0, 3)), np.zeros(0, int), "probs must hold at least one sample"),
+        ("ece", np.zeros((0, 3)), np.zeros(0, int), r"probs must be .*, N >= 1, got torch.float64 \(0, 3\)"),
     ],
 )
 def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):

@@ -60,27 +60,12 @@ def test_classification_equals_the_metric_of_the_samples_drawn(data, seed):
     check_classification(*data, Bootstrap(resamples=6, seed=seed).counts(len(data[1])))
 
 
-@pytest.mark.parametrize(
-    ("samples", "classes", "dtype"), [(300, 2, torch.float16), (301, 10, torch.float32), (200, 1000, torch.float64)]
-)
-def test_classification_equals_the_metric_for_larger_tables(samples, classes, dtype):
-    probs, labels = softmax_table(samples, classes, seed=samples)
-    check_classification(probs.to(dtype), labels, BOOTSTRAP.counts(samples))
-
-
 @settings(max_examples=50, deadline=None)
 @given(id_scores=SCORES, ood_scores=SCORES, seed=st.integers(0, 1000))
 def test_detection_equals_the_metric_of_the_samples_drawn(id_scores, ood_scores, seed):
     bootstrap = Bootstrap(resamples=6, seed=seed)
     a, b = tensors(id_scores, ood_scores)
     check_detection(a, b, bootstrap.counts(len(a), stream="id"), bootstrap.counts(len(b), stream="ood"))
-
-
-@pytest.mark.parametrize(("id_count", "ood_count", "digits"), [(400, 300, 1), (150, 700, 12)])
-def test_detection_equals_the_metric_for_larger_sets(id_count, ood_count, digits):
-    """Either set may be the smaller one; one digit makes ties."""
-    a, b = (s.round(decimals=digits) for s in random_scores(id_count, ood_count))
-    check_detection(a, b, BOOTSTRAP.counts(id_count, stream="id"), BOOTSTRAP.counts(ood_count, stream="ood"))
 
 
 @pytest.mark.parametrize("distinct", [False, True], ids=["ties", "no ties"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.detection import ScorePair
-from regmixup.metrics.selective import SELECTIVE, augrc, aurc, failure_auroc, risk_coverage
+from regmixup.metrics.selective import SELECTIVE, augrc, failure_auroc, risk_coverage
 from tests.references import metrics as reference
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 6).map(float), st.booleans()), min_size=1, max_size=25)
@@ -66,13 +66,6 @@ def test_the_curve_counts_what_each_threshold_accepts(samples):
         accepted = [c for s, c in samples if s <= threshold]
         assert float(coverage) == len(accepted) / len(samples)
         assert float(risk) == accepted.count(False) / len(accepted)
-
-
-def test_a_perfect_score_and_a_constant_one():
-    correct = torch.tensor([True] * 7 + [False] * 3)
-    best = sum(max(0, i - 7) / i for i in range(1, 11)) / 10
-    assert aurc(torch.arange(10.0), correct) == pytest.approx(best, abs=1e-12)
-    assert aurc(torch.zeros(10), correct) == pytest.approx(0.3)  # the error rate at every coverage
 
 
 @pytest.mark.parametrize(

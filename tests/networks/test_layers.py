@@ -172,11 +172,6 @@ def test_elements_are_uncorrelated(lag):
         assert abs(float((z[lag:] * z[:-lag]).mean())) * len(z) ** 0.5 < 4.5
 
 
-def test_neighbouring_seeds_are_uncorrelated():
-    a, b = mask(41), mask(42)
-    assert abs(float((a * b).mean())) * len(a) ** 0.5 < 4.5
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a compiled step on CUDA is where it differs")
 def test_compiled_on_cuda_the_mask_is_the_same_forward_and_backward():
     x = torch.ones(16, 64, 8, 8, device="cuda").contiguous(memory_format=torch.channels_last).requires_grad_()

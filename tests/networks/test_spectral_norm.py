@@ -50,23 +50,6 @@ def test_the_gradient_is_that_of_the_decomposition(shape, sigma):
     torch.testing.assert_close(gradient(lambda: conv.weight, original(conv), direction), expected)
 
 
-def test_steps_of_sgd_keep_the_bound():
-    """One power iteration a step follows a weight that moves, up to 3 %: 15 iterations leave 2.5 % at the start."""
-    torch.manual_seed(0)
-    model = build("small", num_classes=10, constraint=SpectralNorm(c=0.5), image_size=8)
-    convs = convolutions(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, y = torch.rand(8, 3, 8, 8), torch.arange(8)
-    before = [original(conv).clone() for conv in convs]
-    for _ in range(20):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        assert all(largest(conv.weight) <= 0.5 * 1.03 for conv in convs)
-    assert all((original(conv) - old).norm() > 0.1 * old.norm() for conv, old in zip(convs, before, strict=True))
-    assert all(largest(original(conv)) > 0.5 for conv in convs), "the bound was never active"
-
-
 def test_a_zero_weight_stays_zero_and_can_leave_it():
     conv = convolution(SpectralNorm(c=0.5), torch.zeros(4, 2, 3, 3, dtype=torch.float64))
     assert torch.equal(conv.weight, torch.zeros_like(conv.weight))

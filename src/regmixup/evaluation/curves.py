@@ -134,8 +134,6 @@ def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> 
     predictions: of a `path:` set. "counts": for every lambda, the paths in each of B bins of entropy from 0 to "top",
     log K; "mean": the mean entropy at every lambda; "pairs": the entropies along the first `pairs` paths.
     """
-    if "pairs" not in predictions.info:
-        raise ValueError(f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}")
     paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
     values = score_all(predictions)["entropy"].reshape(paths, lambdas)
     top = math.log(predictions.logits.shape[1])

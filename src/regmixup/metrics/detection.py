@@ -21,8 +21,10 @@ from regmixup.metrics.ranked import Ranked, Value, places, positions
 TPR = 0.95
 
 
-def check_vector(name: str, scores: Tensor) -> Tensor:
+def check_vector(name: str, scores: Tensor | None) -> Tensor:
     """Return scores as a (N,) tensor without NaN, of at least float32."""
+    if scores is None:
+        raise ValueError(f"{name} must be given, got None")
     scores = torch.as_tensor(scores).detach()
     if scores.ndim != 1 or len(scores) == 0:
         raise ValueError(f"{name} must be a non-empty (N,) tensor, got shape {tuple(scores.shape)}")
@@ -33,8 +35,10 @@ def check_vector(name: str, scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def check_flags(name: str, flags: Tensor, total: int) -> Tensor:
+def check_flags(name: str, flags: Tensor | None, total: int) -> Tensor:
     """Return flags as a tensor of booleans, one for each of `total` samples."""
+    if flags is None:
+        raise ValueError(f"{name} must be given, got None")
     flags = torch.as_tensor(flags)
     if flags.shape != (total,) or flags.dtype != torch.bool:
         raise ValueError(f"{name} must be booleans of shape ({total},), got {flags.dtype} {tuple(flags.shape)}")
@@ -54,13 +58,17 @@ class ScorePair:
     ood_among_id: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, id_scores: Tensor, ood_scores: Tensor) -> ScorePair:
-        """Sort id_scores (N,) and ood_scores (M,)."""
+    def of(cls, id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair:
+        """Sort id_scores (N,) and ood_scores (M,); return a pair as it is."""
+        if isinstance(id_scores, ScorePair):
+            return id_scores
         return cls._sorted(check_vector("id_scores", id_scores), check_vector("ood_scores", ood_scores))
 
     @classmethod
-    def of_errors(cls, scores: Tensor, correct: Tensor) -> ScorePair:
+    def of_errors(cls, scores: Tensor | ScorePair, correct: Tensor | None) -> ScorePair:
         """Sort the scores (N,) of right predictions and of wrong ones apart; correct: (N,) bool."""
+        if isinstance(scores, ScorePair):
+            return scores
         scores = check_vector("scores", scores)
         correct = check_flags("correct", correct, len(scores))
         return cls._sorted(scores[correct], scores[~correct])
@@ -92,14 +100,6 @@ class ScorePair:
         return float(values) if self.inside.weights is None else values.squeeze(1)
 
 
-def _pair(id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair:
-    if isinstance(id_scores, ScorePair):
-        return id_scores
-    if ood_scores is None:
-        raise ValueError("ood_scores must be given beside id_scores, got None")
-    return ScorePair.of(id_scores, ood_scores)
-
-
 def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Value:
     """Return P(ood > id) + P(ood = id) / 2 over all pairs: the area under the ROC curve, by counting.
 
@@ -108,7 +108,7 @@ def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Va
     >>> auroc(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.2, 0.9]))  # 4.5 of 6 pairs
     0.75
     """
-    pair = _pair(id_scores, ood_scores)
+    pair = ScorePair.of(id_scores, ood_scores)
     return pair.value(pair.won / (2 * pair.inside.total * pair.outside.total))
 
 
@@ -122,7 +122,7 @@ def aupr(
     >>> aupr(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4]))
     1.0
     """
-    pair = _pair(id_scores, ood_scores)
+    pair = ScorePair.of(id_scores, ood_scores)
     inside, outside = pair.inside, pair.outside
     if positive == "ood":
         wanted = outside
@@ -157,7 +157,7 @@ def fpr_at_tpr(
     >>> fpr_at_tpr(torch.arange(20.0), torch.tensor([5.0, 18.0, 18.5, 30.0]))
     0.5
     """
-    pair = _pair(id_scores, ood_scores)
+    pair = ScorePair.of(id_scores, ood_scores)
     inside, outside = pair.inside, pair.outside
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")

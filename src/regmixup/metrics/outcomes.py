@@ -44,7 +44,10 @@ class Outcomes:
         >>> Outcomes.of(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))  # doctest: +ELLIPSIS
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
         """
-        probs, labels = check_table(probs, labels)
+        probs = torch.as_tensor(probs).detach()
+        if probs.ndim != 2 or not probs.is_floating_point() or len(probs) == 0:
+            raise ValueError(f"probs must be floating point (N, K), N >= 1, got {probs.dtype} {tuple(probs.shape)}")
+        labels = check_labels(labels, len(probs), probs.shape[1])
 
         def read(rows: slice) -> Outcomes:
             part, classes = probs[rows], labels[rows]
@@ -53,7 +56,7 @@ class Outcomes:
                 confidence,
                 predicted == classes,
                 nll=-precise(part.gather(1, classes[:, None]).squeeze(1)).log() if terms else None,
-                brier=minus_one_hot(precise(part), classes).square_().sum(dim=1) if terms else None,
+                brier=_minus_one_hot(precise(part), classes).square_().sum(dim=1) if terms else None,
             )
 
         return cls.joined(in_order(read, probs, _PIECE))
@@ -121,17 +124,6 @@ def outcomes_of(probs: Tensor | Outcomes, labels: Tensor | None, *, terms: bool 
     return Outcomes.of(probs, labels, terms=terms)
 
 
-def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return probabilities and labels as tensors of valid shape, type and range; the values of `probs` are not read."""
-    probs = torch.as_tensor(probs).detach()
-    if probs.ndim != 2 or not probs.is_floating_point():
-        raise ValueError(f"probs must be floating point of shape (N, K), got {probs.dtype} {tuple(probs.shape)}")
-    labels = check_labels(labels, len(probs), probs.shape[1])
-    if len(probs) == 0:
-        raise ValueError("probs must hold at least one sample, got 0")
-    return probs, labels
-
-
 def check_labels(labels: Tensor, total: int, num_classes: int | None = None) -> Tensor:
     """Return labels as int64, one for each of `total` samples, of as many classes where these are given."""
     labels = as_tensor("labels", labels)
@@ -162,7 +154,7 @@ def _largest(probs: Tensor) -> tuple[Tensor, Tensor]:
     return largest, place
 
 
-def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
+def _minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
     """Return p_ik - 1[y_i = k], (N, K)."""
     return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0))
 

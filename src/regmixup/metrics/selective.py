@@ -44,14 +44,6 @@ def risk_coverage(scores: Tensor, correct: Tensor) -> RiskCoverage:
     return RiskCoverage(levels, precise(accepted) / len(scores), precise(errors) / accepted)
 
 
-def _pair(scores: Tensor | ScorePair, correct: Tensor | None) -> ScorePair:
-    if isinstance(scores, ScorePair):
-        return scores
-    if correct is None:
-        raise ValueError("correct must be given beside scores, got None")
-    return ScorePair.of_errors(scores, correct)
-
-
 def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     """Return the area under the risk-coverage curve: 1/N sum_i risk of the i surest samples (Geifman et al., 2019).
 
@@ -62,7 +54,7 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     >>> round(aurc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True])), 6)  # (1/3 + 1/4) / 4
     0.145833
     """
-    pair = _pair(scores, correct)
+    pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside, pair.outside
     total = right.total + wrong.total
     first, last = (
@@ -91,7 +83,7 @@ def augrc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     >>> augrc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]))  # (1 + 1/2) / 4^2
     0.09375
     """
-    pair = _pair(scores, correct)
+    pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside.total, pair.outside.total
     twice = 2 * right * wrong - pair.won + wrong**2
     return pair.value(twice / (2 * (right + wrong) ** 2))
@@ -105,7 +97,7 @@ def failure_auroc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> 
     >>> failure_auroc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]))  # 2 of 3 pairs
     0.6666666666666666
     """
-    pair = _pair(scores, correct)
+    pair = ScorePair.of_errors(scores, correct)
     right, wrong = len(pair.inside.values), len(pair.outside.values)
     if pair.inside.weights is None and not right * wrong:
         raise ValueError(f"correct must hold right and wrong predictions, got {right} right ones of {right + wrong}")

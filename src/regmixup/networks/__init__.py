@@ -27,43 +27,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """A line about a network, and, of one that was registered, the function that builds it.
+class Entry:
+    """A line about a network, constraint or head, and the class of the last two by name.
 
-    The others are functions of `backbones`.
+    factory: what builds a network that was registered; the others are functions of `backbones`.
     """
 
     description: str
+    cls: str = ""
     factory: Callable[..., nn.Module] | None = None
 
 
-@dataclass(frozen=True)
-class Component:
-    """The class of a constraint or a head, and a line about it."""
-
-    cls: str
-    description: str
-
-
 NETWORKS = {
-    "small": Architecture("three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
-    "resnet18": Architecture("ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
-    "resnet50": Architecture("ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
-    "wrn28-10": Architecture("Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1"),
-    "wrn28-10-sngp": Architecture(
+    "small": Entry("three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
+    "resnet18": Entry("ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
+    "resnet50": Entry("ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
+    "wrn28-10": Entry("Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1"),
+    "wrn28-10-sngp": Entry(
         "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels"
     ),
-    "densenet121": Architecture("DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"),
-    "pyramidnet200": Architecture("PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"),
+    "densenet121": Entry("DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"),
+    "pyramidnet200": Entry("PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"),
 }
 CONSTRAINTS = {
-    "spectral_norm": Component("SpectralNorm", "largest singular value at most c"),
-    "stable_rank": Component("StableRank", "spectral norm 1 and stable rank at most a share of the full"),
+    "spectral_norm": Entry("largest singular value at most c", "SpectralNorm"),
+    "stable_rank": Entry("spectral norm 1 and stable rank at most a share of the full", "StableRank"),
 }
 HEADS = {
-    "linear": Component("LinearHead", "one linear layer"),
-    "gp": Component("GPHead", "random-feature Gaussian process with a Laplace covariance (SNGP)"),
-    "rbf": Component("RBFHead", "distances to running class centroids (DUQ)"),
+    "linear": Entry("one linear layer", "LinearHead"),
+    "gp": Entry("random-feature Gaussian process with a Laplace covariance (SNGP)", "GPHead"),
+    "rbf": Entry("distances to running class centroids (DUQ)", "RBFHead"),
 }
 
 _LAZY = {
@@ -162,7 +155,7 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
         raise ValueError(f"name of a network must not begin with timm/, got {name!r}")
     plugins.record("network", name, NETWORKS, version=version)
     about = description or f"registered by {plugins.REGISTERED['network', name].module}"
-    NETWORKS[name] = Architecture(about, factory=factory)
+    NETWORKS[name] = Entry(about, factory=factory)
 
 
 def check_network(name: str) -> str:
@@ -193,7 +186,7 @@ def constraint_of(constraint: Constraint | str | None, **fields: Any) -> Constra
     return _component("constraint", constraint, CONSTRAINTS, fields)
 
 
-def _component(kind: str, component: Any, known: dict[str, Component], fields: dict[str, Any]) -> Any:
+def _component(kind: str, component: Any, known: dict[str, Entry], fields: dict[str, Any]) -> Any:
     if not isinstance(component, str):
         return component
     return __getattr__(known[check_name(kind, component, known)].cls)(**fields)

@@ -28,7 +28,8 @@ def library_names(name: str, model: nn.Module) -> dict[str, str]:
     if name.startswith("timm/"):
         names = {ours: plain.removeprefix("backbone.0.") for ours, plain in names.items()}
     else:
-        backbone = [ours for ours, plain in names.items() if _is_plain(plain)]
+        state = ".parametrizations."  # of a constraint
+        backbone = [ours for ours, plain in names.items() if plain.startswith("backbone.") and state not in plain]
         theirs = [tensor for tensor in tensor_names(name) if ".norm0." not in tensor]  # of DenseNet's larger stem
         if not any(ours.endswith(_COUNTER) for ours in backbone):  # a training run has none
             theirs = [tensor for tensor in theirs if not tensor.endswith(_COUNTER)]
@@ -36,11 +37,6 @@ def library_names(name: str, model: nn.Module) -> dict[str, str]:
     if isinstance(getattr(model, "head", None), nn.Linear):
         names |= {f"head.{part}": f"{classifier_name(name)}.{part}" for part in ("weight", "bias")}
     return names
-
-
-def _is_plain(name: str) -> bool:
-    """Return True for a tensor of the backbone that is not the state of a constraint."""
-    return name.startswith("backbone.") and ".parametrizations." not in name
 
 
 def library_state_dict(name: str, model: nn.Module) -> dict[str, Tensor]:

@@ -42,7 +42,7 @@ class KNN:
     then taken in float64.
 
     >>> score = KNN(k=2).fit(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]))
-    >>> score(torch.tensor([[5.0, 0.0], [0.0, 5.0]])).square()
+    >>> score(torch.tensor([[5.0, 0.0], [0.0, 5.0]])).square().round(decimals=6)
     tensor([2., 2.], dtype=torch.float64)
     """
 
