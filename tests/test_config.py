@@ -217,9 +217,6 @@ class TestChecks:
         check_count("epochs", 1)
         with pytest.raises(ValueError, match="padding must be an integer >= 0, got -1"):
             check_count("padding", -1, least=0)
-        check_count("epochs", 3, most=3)
-        with pytest.raises(ValueError, match="epochs must be an integer >= 1 and <= 3, got 4"):
-            check_count("epochs", 4, most=3)
 
     def test_choices_name_the_field_the_nearest_and_the_options(self):
         check_choices(Leaf(kind_of="hard"))

@@ -136,14 +136,6 @@ def test_what_the_caller_says_wins_over_the_method():
     assert config.head == configure().head
 
 
-def test_any_combination_is_one_line():
-    config = configure("cifar10-wrn28-10", "regcutmix", constraint=StableRank(ratio=0.5), head="gp", members=3)
-    assert config.objective == RegCutMix()
-    assert config.constraint == StableRank(ratio=0.5)
-    assert config.head == GPHead()
-    assert config.name.startswith("regcutmix-stable_rank-gp-cifar10-train-wrn28-10-x3-s0-")
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_combinations_have_values_of_the_papers_grid_for_them_nearest_to_those_of_their_parts(recipe):
     """Appendix on other vicinal distributions: alpha in {0.1, 0.3, 1, 10}, eta in {0.1, 1, 3}."""

@@ -1,6 +1,5 @@
 """Drawing and mixing against closed forms, statistical tests and the slow twins of `tests.references.mixing`."""
 
-import re
 from collections import Counter
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ from regmixup.mixing import (
     box_lam,
     cutmix,
     draw_pairs,
-    height_and_width,
     mixup,
     sample_beta,
     sample_box,
@@ -24,7 +22,6 @@ from regmixup.mixing import (
     sample_partners,
     take_boxes,
     take_pairs,
-    to_float,
 )
 from tests.references import mixing as slow
 
@@ -100,11 +97,6 @@ def test_a_derangement_is_one_cycle_through_the_whole_batch(batch_size, seed):
     assert partner.dtype == torch.int64
 
 
-@pytest.mark.parametrize("pairing", ["derangement", "permutation"])
-def test_a_single_image_is_its_own_partner(pairing):
-    assert sample_partners(1, pairing, seeded()).tolist() == [0]
-
-
 @pytest.mark.parametrize(("pairing", "number"), [("derangement", 6), ("permutation", 24)])
 def test_all_pairings_of_four_images_are_equally_likely(pairing, number):
     """Four images have 3! = 6 cycles and 4! = 24 permutations."""
@@ -126,13 +118,6 @@ def test_box_and_the_share_of_pixels_outside_equal_the_slow_twin(lam, height, wi
     kept = box_lam(box, (height, width))
     assert kept.dtype == torch.float64
     assert kept.item() == pytest.approx(slow.kept_share(box.tolist(), height, width), abs=1e-12)
-
-
-@pytest.mark.parametrize("wrong", [8.0, (1, 2, 3, 4)])
-def test_an_image_size_that_is_none_is_refused(wrong):
-    contract = re.escape(f"image_size must be a side, (height, width) or (channels, height, width), got {wrong!r}")
-    with pytest.raises(ValueError, match=f"^{contract}$"):
-        height_and_width(wrong)
 
 
 # ----------------------------------------------------------------------------------------------------- mixing
@@ -169,13 +154,6 @@ def test_mixing_keeps_type_and_channels_last_layout(dtype):
 
 
 # ------------------------------------------------------------------------------------------------- the rest
-
-
-def test_uint8_pixels_become_float_and_floats_pass_unchanged():
-    pixels = torch.tensor([0, 51, 255], dtype=torch.uint8)
-    torch.testing.assert_close(to_float(pixels), torch.tensor([0.0, 0.2, 1.0]))
-    double = torch.rand(3, dtype=torch.float64)
-    assert to_float(double) is double
 
 
 def test_draw_moves_its_tensors_and_keeps_the_rest():

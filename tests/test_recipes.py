@@ -70,7 +70,7 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
         ({"epochs": 0}, "epochs must be an integer >= 1, got 0"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"crop_padding": -1}, "crop_padding must be an integer >= 0, got -1"),
-        ({"magnitude": 31}, "magnitude must be an integer >= 0 and <= 30, got 31"),
+        ({"magnitude": 31}, "magnitude must be a finite number <= 30, got 31"),
         ({"shards": 0}, "shards must be an integer >= 1, got 0"),
         ({"lr": 0}, "lr must be a finite number > 0, got 0"),
         ({"lr_decay": -1}, "lr_decay must be a finite number >= 0, got -1"),

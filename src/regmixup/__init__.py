@@ -53,26 +53,14 @@ if TYPE_CHECKING:
     from regmixup.types import Batch, LossOutput, Predictions, Row
 
 _HOMES = {
-    "Alternate": "objectives.alternate",
-    "AugMix": "objectives.augmix",
     "Batch": "types",
     "BatchTransform": "objectives.batch_transform",
-    "Bimodal": "objectives.bimodal",
-    "CutMix": "objectives.cutmix",
-    "DUQ": "objectives.duq",
     "Draw": "mixing",
-    "ERM": "objectives.erm",
     "Engine": "training.engine",
-    "HalfRegMixup": "objectives.half_regmixup",
-    "LabelSmoothing": "objectives.label_smoothing",
     "LossOutput": "types",
-    "Mixup": "objectives.mixup",
     "Objective": "objectives",
     "Predictions": "types",
     "Predictor": "deployment.predictor",
-    "RegCutMix": "objectives.regcutmix",
-    "RegGaussianNoise": "objectives.reg_gaussian_noise",
-    "RegMixup": "objectives.regmixup",
     "Row": "types",
     "Run": "training.run",
     "TrainConfig": "training.config",
@@ -81,7 +69,7 @@ _HOMES = {
     "finetune": "deployment.finetune",
     "train": "training.train",
 }
-"""Where the public names are that are no modules."""
+"""Where the public names are that are neither modules nor objectives."""
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
@@ -95,14 +83,18 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _HOMES:
-        value = getattr(import_module(f"regmixup.{_HOMES[name]}"), name)
-    elif name in __all__:
-        value = import_module("regmixup.metrics.scores" if name == "scores" else f"regmixup.{name}")
-    else:
+    if name not in __all__:
         from regmixup.names import unknown
 
         raise AttributeError(str(unknown("name in regmixup", name, __all__)))
+    if name in _HOMES:
+        value = getattr(import_module(f"regmixup.{_HOMES[name]}"), name)
+    elif name.islower():
+        value = import_module("regmixup.metrics.scores" if name == "scores" else f"regmixup.{name}")
+    else:
+        from regmixup.objectives import OBJECTIVES
+
+        value = next(cls for cls in OBJECTIVES.values() if cls.__name__ == name)
     globals()[name] = value
     return value
 

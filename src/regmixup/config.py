@@ -50,12 +50,10 @@ def check_number(
         raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
 
 
-def check_count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> None:
-    """Raise unless `value` is an integer of at least `least` and, where it is given, at most `most`."""
-    whole = _is_number(value) and isinstance(value, numbers.Integral)
-    if not whole or value < least or (most is not None and value > most):
-        limit = "" if most is None else f" and <= {most}"
-        raise ValueError(f"{name} must be an integer >= {least}{limit}, got {value!r}")
+def check_count(name: str, value: Any, *, least: int = 1) -> None:
+    """Raise unless `value` is an integer of at least `least`."""
+    if not _is_number(value) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:

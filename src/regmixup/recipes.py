@@ -128,9 +128,8 @@ class Recipe:
         check_count("epochs", self.epochs, least=0 if self.init else 1)
         check_count("batch_size", self.batch_size)
         check_count("image_size", self.image_size)
-        for name in ("crop_padding", "cooldown_epochs", "rand_augment"):
+        for name in ("crop_padding", "cooldown_epochs", "rand_augment", "magnitude"):
             check_count(name, getattr(self, name), least=0)
-        check_count("magnitude", self.magnitude, least=0, most=30)
         if self.shards is not None:
             check_count("shards", self.shards)
         if self.freeze != "always":
@@ -150,6 +149,7 @@ class Recipe:
             check_number(name, getattr(self, name), least=0)
         for name in ("momentum", "ema"):
             check_number(name, getattr(self, name), least=0, below=1)
+        check_number("magnitude", self.magnitude, most=30)
         check_number("crop_area", self.crop_area, above=0, most=1)
         check_number("random_erasing", self.random_erasing, least=0, most=1)
         if self.clip_norm is not None:

@@ -261,7 +261,8 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
 def owning(folder: Path) -> Iterator[None]:
     """Lock a folder for this process; another process that tries gets an error. A kill releases the lock.
 
-    A thread may own a folder twice. Entering deletes temporary files that a killed owner left behind.
+    A thread may own a folder twice. Entering deletes our unfinished files that a killed owner left behind in the folder
+    and its subfolders, and nothing else; links are not followed.
     """
     import filelock
 
@@ -280,19 +281,14 @@ def owning(folder: Path) -> Iterator[None]:
         ) from None
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     try:
-        _remove_leftovers(folder)
+        for leftover in folder.rglob(f"{_PARTIAL}[0-9]*-*"):
+            if leftover.is_file():
+                leftover.unlink(missing_ok=True)
         write_text(owner, f"pid {os.getpid()} on {socket.gethostname()} since {since}")
         yield
     finally:
         owner.unlink(missing_ok=True)
         lock.release()
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Delete our unfinished files from a folder and its subfolders, and nothing else; links are not followed."""
-    for path in folder.rglob(f"{_PARTIAL}[0-9]*-*"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
 
 
 def is_held(folder: Path) -> bool:

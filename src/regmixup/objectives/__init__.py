@@ -49,19 +49,11 @@ def name_of(objective: Objective) -> str:
 def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
     """Make an objective of your own known by name; also as a decorator above `@dataclass`. See `regmixup.plugins`.
 
-    The name is that of the class in lower case, words joined by underscores: FocalLoss becomes focal_loss.
+    The name is that of the class in lower case, words joined by underscores: FocalLoss becomes focal_loss. A stored
+    configuration must be able to name the class, and to record all that its instances are made of.
     """
     if not (isinstance(cls, type) and issubclass(cls, Objective)):
         raise ValueError(f"cls must be a subclass of Objective, got {cls!r}")
-    _check_class(cls)
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
-    plugins.record("objective", name, OBJECTIVES, version=version)
-    OBJECTIVES[name] = cls
-    return cls
-
-
-def _check_class(cls: type[Objective]) -> None:
-    """Raise unless a stored configuration can name a class, and records all that its instances are made of."""
     if any(built_in.__name__ == cls.__name__ and built_in is not cls for built_in in _BUILT_IN.values()):
         raise ValueError(f"class of an objective must have a new name, got {cls.__name__}")
     if "__init__" in vars(cls) and "__dataclass_fields__" not in vars(cls):
@@ -69,3 +61,7 @@ def _check_class(cls: type[Objective]) -> None:
             "an objective must be a dataclass, whose fields are recorded, "
             f"got {cls.__name__} with an __init__ of its own: write @dataclass(frozen=True, kw_only=True) above it"
         )
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+    plugins.record("objective", name, OBJECTIVES, version=version)
+    OBJECTIVES[name] = cls
+    return cls
