@@ -49,16 +49,12 @@ def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
 
 
-def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
-    """Count the files under folders that are images of a format that is not read, by their names: (suffix, count)."""
-    paths = (path for folder in folders for path in image_files(folder, _UNREAD))
-    return tuple(sorted(Counter(Path(path).suffix.lower() for path in paths).items()))
-
-
-def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
-    """Return a line that says what `unread_files` has found, and what to do."""
-    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
-    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
+def describe_unread(folder: Path) -> str:
+    """Return a line about the images under a folder whose formats are not read, by their names; "" for none."""
+    counts = Counter(Path(path).suffix.lower() for path in image_files(folder, _UNREAD))
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(counts.items()))
+    advice = f"files of formats that are not read were left out ({listed}): convert them to .png or .jpg"
+    return advice if counts else ""
 
 
 def from_class_folders(name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...]) -> FolderSet:
