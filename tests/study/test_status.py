@@ -88,7 +88,7 @@ def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_pa
     assert missing["svhn/test"] == ["test_32x32.mat"]
     write_cifar(tmp_path, "cifar10")
     assert not {"cifar10/train", "cifar10/test"} & set(missing_data(plan, tmp_path))
-    with pytest.raises(MissingDataError, match=r"cifar100: cifar-100-python/meta and 2 more") as error:
+    with pytest.raises(MissingDataError, match=r"cifar100: cifar-100-python/train and 1 more") as error:
         check_data(plan, tmp_path)
     assert len(str(error.value).splitlines()) < 8  # one line per family, not per set
 
