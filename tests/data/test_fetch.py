@@ -139,11 +139,10 @@ def test_fetches_checks_and_unpacks(server: Server, tmp_path: Path, archive: byt
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("ranges", [True, False], ids=["resumed", "begun again"])
-def test_the_next_mirror_goes_on_after_a_cut_connection(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes, ranges: bool
+def test_the_next_mirror_begins_again_where_it_cannot_go_on(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes
 ) -> None:
-    server.files["/b"], server.cuts["/a"], server.ranges = archive, [1000], ranges
+    server.files["/b"], server.cuts["/a"], server.ranges = archive, [1000], False
     offer(monkeypatch, archive, server.url("/a"), server.url("/b"))
     fetch("cifar10", tmp_path)
     assert server.requests == [("/a", None), ("/b", "bytes=1000-")]
@@ -249,7 +248,7 @@ def test_names(name: str, datasets: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar1", "did you mean 'cifar10'"),
+        ("cifar1", "unknown dataset 'cifar1'.* Available: the families"),
         ("cifar10/tests", "unknown dataset 'cifar10/tests'"),
         ("digits", "digits needs no files"),
         ("imagenet", r"imagenet cannot be fetched automatically.*account(.|\n)*imagenet/train/\n  imagenet/val/"),

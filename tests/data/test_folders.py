@@ -162,13 +162,6 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
     assert (found.classes, found.labels.tolist()) == (("b", "d"), [0, 0, 1])
 
 
-@pytest.mark.real_data
-def test_real_folder(real_root: Path) -> None:
-    found = data.load("folder:imagenette-mini/val", root=real_root)
-    assert (len(found), len(found.classes)) == (100, 10)
-    assert decode(found).images.shape == (100, 3, 224, 224)
-
-
 def test_a_checksum_is_of_the_content_even_where_the_time_of_files_steps_and_an_older_file_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

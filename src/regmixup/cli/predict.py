@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
-from regmixup.data.folders import describe_unread, image_files, unread_files
+from regmixup.data.folders import describe_unread, image_files
 from regmixup.names import counted, printable
 from regmixup.run_folder import FITTED, read_finetuned
 from regmixup.storage import csv_lines, write_text
@@ -136,9 +136,8 @@ def _listed(words: Sequence[str]) -> list[Path]:
     for word in words:
         path = Path(word).expanduser()
         inside = [Path(name) for name in image_files(path)] if path.is_dir() else [path]
-        unread = unread_files(path) if path.is_dir() else ()
-        if unread:
-            print(f"warning: {word}: {describe_unread(unread)}", file=sys.stderr)
+        if path.is_dir() and (unread := describe_unread(path)):
+            print(f"warning: {word}: {unread}", file=sys.stderr)
         if not inside:
             raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none")
         files += inside

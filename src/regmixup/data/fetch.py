@@ -11,10 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, find, get, members
+from regmixup.data.catalogue import FAMILIES, find, members
 from regmixup.data.files import data_root, file_sum, is_rebuilt, missing_files
 from regmixup.data.records import Dataset, Source
-from regmixup.names import unknown
 
 OnProgress = Callable[[str, int, int | None], None]
 CHUNK = 1 << 20
@@ -56,8 +55,6 @@ def _datasets_of(name: str) -> list[Dataset]:
     """Return the datasets that the name of a family or a dataset means; raise if they cannot be fetched."""
     if name in FAMILIES:
         datasets = [dataset for dataset in members(name) if not (dataset.part or dataset.listed)]
-    elif get(name) is None and "/" not in name:
-        raise unknown("dataset", name, FAMILIES)
     else:
         dataset = find(name)
         datasets = [find(dataset.listed.of if dataset.listed else dataset.whole)]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import warnings
@@ -49,16 +50,12 @@ def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
 
 
-def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
-    """Count the files under folders that are images of a format that is not read, by their names: (suffix, count)."""
-    paths = (path for folder in folders for path in image_files(folder, _UNREAD))
-    return tuple(sorted(Counter(Path(path).suffix.lower() for path in paths).items()))
-
-
-def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
-    """Return a line that says what `unread_files` has found, and what to do."""
-    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
-    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
+def describe_unread(folder: Path) -> str:
+    """Return a line about the images under a folder whose formats are not read, by their names; "" for none."""
+    counts = Counter(Path(path).suffix.lower() for path in image_files(folder, _UNREAD))
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(counts.items()))
+    advice = f"files of formats that are not read were left out ({listed}): convert them to .png or .jpg"
+    return advice if counts else ""
 
 
 def from_class_folders(name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...]) -> FolderSet:
@@ -91,12 +88,19 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
-        warnings.warn(f"{name}: left out subfolders without images: {printable_names(empty)}", stacklevel=2)
+        warnings.warn(f"{name}: left out subfolders without images: {printable_names(empty)}", stacklevel=_user_level())
     loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
     if loose:
         example = f"{counted(len(loose), 'image')} outside of class folders, such as {printable(loose[0])}"
-        warnings.warn(f"{name}: left out {example}", stacklevel=2)
+        warnings.warn(f"{name}: left out {example}", stacklevel=_user_level())
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
+
+
+def _user_level() -> int:
+    """Return the stack level, as its caller counts, of the first frame outside of this package: the user's line."""
+    package = str(Path(__file__).parents[1])
+    frames = inspect.stack(context=0)[1:]
+    return next((level for level, frame in enumerate(frames, 1) if not frame.filename.startswith(package)), 2)
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:

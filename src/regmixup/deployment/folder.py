@@ -28,7 +28,6 @@ from regmixup.data.folders import (
     describe_unread,
     hash_files,
     image_files,
-    unread_files,
 )
 from regmixup.data.reading import load_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION
@@ -111,9 +110,9 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     cannot be decoded. The error says what to do.
     """
     folder = find_folder(path)
-    unread = unread_files(folder)
+    unread = describe_unread(folder)
     if unread and not image_files(folder):
-        raise ValueError(f"photos must be .jpg or .png files in class folders, {folder}: {describe_unread(unread)}")
+        raise ValueError(f"photos must be .jpg or .png files in class folders, {folder}: {unread}")
     names, origin = _name_parts(folder)
     wholes = [load_files(name) for name in dict.fromkeys(find(name).whole for name in names.values())]
     first_class, *other_classes = wholes[0].classes
@@ -134,7 +133,7 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
             )
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     copies = _find_copies(parts)
-    notes = [describe_unread(unread)] if unread else []
+    notes = [unread] if unread else []
     if all(Path(file).parents[1] != wholes[0].folder for file in wholes[0].paths):
         notes.append(
             "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "

@@ -65,17 +65,11 @@ def test_v2_folders_are_numbers(tmp_path: Path) -> None:
     assert "class_subset" not in found.info
 
 
-@pytest.mark.parametrize("strange", ["007", "1000"])
-def test_v2_folders_are_the_official_numbers(tmp_path: Path, strange: str) -> None:
-    """Two folders of one number would give a class twice."""
-    folder = tmp_path / "imagenetv2-matched-frequency-format-val"
-    mark_rebuilt(folder)
-    write_image_folder(folder, {"7": 1, strange: 1}, suffix=".jpeg")
-    with pytest.raises(ValueError, match=f"only folders named by numbers 0 to 999, found '{strange}'"):
-        data.load("imagenet-v2/test", root=tmp_path)
-
-
 def test_strange_folders(tmp_path: Path) -> None:
+    mark_rebuilt(tmp_path / "imagenetv2-matched-frequency-format-val")
+    write_image_folder(tmp_path / "imagenetv2-matched-frequency-format-val", {"7": 1, "007": 1})
+    with pytest.raises(ValueError, match="only folders named by numbers 0 to 999, found '007'"):
+        data.load("imagenet-v2/test", root=tmp_path)
     mark_rebuilt(tmp_path / "imagenet-r")
     write_image_folder(tmp_path / "imagenet-r", {"n99999999": 1})
     with pytest.raises(ValueError, match="WordNet ids of the 1000 classes, found 'n99999999'"):

@@ -14,20 +14,20 @@ from regmixup.mixing import to_float
 
 def gaussian_noise(images: Tensor, scale: float, *, generator: torch.Generator | None) -> Tensor:
     """Return x + N(0, scale^2)."""
-    noise = normal(tuple(images.shape), images.device, generator)
+    noise = normal(images.shape, images.device, generator)
     return truncate(noise.mul_(scale).add_(to_float(images)))
 
 
 def speckle_noise(images: Tensor, scale: float, *, generator: torch.Generator | None) -> Tensor:
     """Return x + x N(0, scale^2)."""
     x = to_float(images)
-    noise = normal(tuple(images.shape), images.device, generator)
+    noise = normal(images.shape, images.device, generator)
     return truncate(noise.mul_(scale).mul_(x).add_(x))
 
 
 def impulse_noise(images: Tensor, amount: float, *, generator: torch.Generator | None) -> Tensor:
     """Set a fraction `amount` of the values to 0 or 255, half each (salt and pepper)."""
-    u = uniform(tuple(images.shape), images.device, generator)
+    u = uniform(images.shape, images.device, generator)
     return images.masked_fill(u < amount, 255).masked_fill(u < amount / 2, 0)
 
 
@@ -39,7 +39,7 @@ def shot_noise(images: Tensor, photons: float, *, generator: torch.Generator | N
     in all) pick a column, the other 16 decide between the column's own value and its alias.
     """
     threshold, alias = alias_table(photons)
-    u = (uniform(tuple(images.shape), images.device, generator) * 2**24).int()
+    u = (uniform(images.shape, images.device, generator) * 2**24).int()
     column = u & 255
     cell = images.int() * 256 + column
     keep = (u >> 8) < torch.from_numpy(threshold).to(images.device).take(cell.long())
