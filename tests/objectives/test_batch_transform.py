@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 import regmixup as rm
 from regmixup.losses import CrossEntropy, Focal
+from regmixup.objectives import batch_transform
 from tests.objectives.cases import CLASSES, OBJECTIVE_CASES, batch, conv_net, gradients, seeded
 
 WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
@@ -83,3 +84,16 @@ def test_labels_beyond_the_number_of_classes_are_refused():
         rm.BatchTransform(rm.RegMixup(), num_classes=3)(*batch())
     with pytest.raises(ValueError, match="num_classes must be an integer >= 1, got 0"):
         rm.BatchTransform(rm.RegMixup(), num_classes=0)
+
+
+def test_labels_that_another_library_has_mixed_are_told_once():
+    """As those of timm's Mixup; one-hot rows are not."""
+    from timm.data import Mixup
+
+    batch_transform._warn_of_mixed_labels.cache_clear()
+    transform, (x, y) = rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES), batch(6)
+    mixed = Mixup(mixup_alpha=1.0, label_smoothing=0.0, num_classes=CLASSES)(x.clone(), y)
+    transform(x, F.one_hot(y, CLASSES).float())
+    with pytest.warns(UserWarning, match="^y must be class indices or one-hot rows, got soft labels: .* mixed twice"):
+        transform(*mixed)
+    transform(*mixed)

@@ -223,3 +223,8 @@ class TestHostileFiles:
         header = json.dumps(claim).encode()
         (tmp_path / "p.safetensors").write_bytes((length or len(header)).to_bytes(8, "little") + header)
         self.refused(tmp_path, tmp_path / "p.safetensors")
+
+
+def test_only_its_own_ending_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"path must end in \.safetensors, the format it writes, got .*p\.npz"):
+        save(Predictions(LOGITS, LABELS), tmp_path / "p.npz")

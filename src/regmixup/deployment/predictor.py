@@ -49,6 +49,13 @@ class Decision:
     class_names: tuple[str, ...]
     sets: Tensor | None = None
 
+    def __repr__(self) -> str:
+        """Return the class, its probability and the decision of a single image, or how many of several are accepted."""
+        if self.label.ndim == 0:
+            decided = "accepted" if self.accepted else "unsure"
+            return f"Decision({self.class_names[self.label]!r}, {float(self.probs.max()):.1%}, {decided})"
+        return f"Decision({len(self.label):,} images, {int(self.accepted.sum()):,} accepted)"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictor(Facts):

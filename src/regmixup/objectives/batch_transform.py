@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -51,8 +53,12 @@ class BatchTransform:
     ) -> tuple[Tensor, Tensor]:
         """Return images (R, ...) and targets (R, K); x, y, generator and draw as the objective takes them.
 
-        The same generator gives the same draw as in `objective(model, x, y, generator=...)`.
+        The same generator gives the same draw as in `objective(model, x, y, generator=...)`. Soft labels that are no
+        one-hot rows may come from another library's mixing, of which there is one warning.
         """
+        soft = y.is_floating_point() and y.ndim == 2 and not torch.compiler.is_compiling()
+        if soft and bool((y.amax(dim=1) < 1).any()):
+            _warn_of_mixed_labels()
         inputs: list[Tensor] = []
         targets: list[Tensor] = []
         losses: list[Tensor] = []
@@ -75,6 +81,15 @@ class BatchTransform:
             shares = torch.cat(torch.autograd.grad(out.loss, losses))
         images = torch.cat(inputs)
         return images, len(images) * shares[:, None] * torch.cat(targets)
+
+
+@cache  # once a process
+def _warn_of_mixed_labels() -> None:
+    warnings.warn(
+        "y must be class indices or one-hot rows, got soft labels: if another library has mixed these images (timm's "
+        "collate or mixup_fn), leave that out, or they are mixed twice; labels that are soft on purpose are fine",
+        stacklevel=3,
+    )
 
 
 def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike | None]) -> Objective:

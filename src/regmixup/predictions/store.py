@@ -61,7 +61,9 @@ def _dataset_of(stem: str) -> str:
 
 
 def save(predictions: Predictions, path: str | Path) -> None:
-    """Write a safetensors file, atomically."""
+    """Write a .safetensors file, atomically."""
+    if Path(path).suffix != ".safetensors":
+        raise ValueError(f"path must end in .safetensors, the format it writes, got {path}")
     tensors = {name: tensor for name in TENSORS if (tensor := getattr(predictions, name)) is not None}
     role = {"role": predictions.role} if predictions.role else {}
     save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **role, **predictions.info})

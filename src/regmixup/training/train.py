@@ -185,7 +185,9 @@ def provenance_record(training: Training) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the code that runs, where git knows it."""
+    """Return the commit of the code that runs: from REGMIXUP_COMMIT, for a copy without git, else from git."""
+    if named := os.environ.get("REGMIXUP_COMMIT"):
+        return named
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():  # installed; it may lie in a repository of other code
         return None
