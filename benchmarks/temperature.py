@@ -29,16 +29,21 @@ def read(path: Path) -> Labelled:
     return Labelled(torch.from_numpy(logits).double(), torch.from_numpy(labels).long())
 
 
+def part(images: Labelled, rows: torch.Tensor) -> Labelled:
+    return Labelled(images.logits[rows], images.labels[rows])
+
+
 def measure(images: Labelled, width: float, subsamples: int, size: int) -> str:
     """Return a line of the table: T and test NLL from half of the images, and over subsamples of that half."""
     generator = torch.Generator().manual_seed(0)
-    validation, test = images[(order := torch.randperm(len(images), generator=generator))[::2]], images[order[1::2]]
+    order = torch.randperm(len(images), generator=generator)
+    validation, test = part(images, order[::2]), part(images, order[1::2])
 
     def nll(temperature: float) -> float:
         return float(torch.nn.functional.cross_entropy(test.logits / temperature, test.labels))
 
     rows = [torch.randperm(len(validation), generator=generator)[:size] for _ in range(subsamples)]
-    temperatures = np.array([fit_temperature(validation[few], prior=width) for few in rows])
+    temperatures = np.array([fit_temperature(part(validation, few), prior=width) for few in rows])
     losses = np.array([nll(temperature) for temperature in temperatures])
     low, high = np.percentile(temperatures, [2.5, 97.5])
     whole = fit_temperature(validation, prior=width)

@@ -13,7 +13,7 @@ from regmixup.cli import main
 from regmixup.data.decode import TrainTransform
 from regmixup.storage import read_rows
 from regmixup.training.loading import evaluation_transform
-from regmixup.training.setup import make_optimizer
+from regmixup.training.optim import make_optimizer
 
 
 @pytest.fixture(scope="module")

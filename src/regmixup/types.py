@@ -201,8 +201,10 @@ def look_like_probabilities(table: Tensor) -> bool:
     """Return True where all rows (N, K) are numbers >= 0 that sum to 1, give or take what rounding to 2 digits does."""
     import torch
 
+    if float(table.amin()) < 0:  # so that no copy of a large table of logits is made
+        return False
     sums = table.sum(dim=1, dtype=torch.float64)
-    return float(table.amin()) >= 0 and bool(((sums - 1).abs() < 0.05).all())
+    return bool(((sums - 1).abs() < 0.05).all())
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:

@@ -52,12 +52,15 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["train", "--network", "smal"], "did you mean 'small'"),
         (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
         (["train", "--epochs", "many"], "epochs"),
-        (["train", "--compile", "on", "--deterministic"], "compile must be auto or off with deterministic=True"),
+        (
+            ["train", "--compile", "on", "--deterministic"],
+            "got 'on': it would not be deterministic",
+        ),
         (["study", "constrained", "--device", "cpu"], "precision tf32 needs a CUDA device (--device cuda), got cpu"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (
             ["predict", "nowhere", "photos", "--out", "a.csv"],
-            "--out is for image files, and the words given are dataset names",
+            "There is no file or folder photos, either",
         ),
         (["predict", "nowhere", "--out", "a.jpg", "b.jpg"], "ends in .csv, the only format it writes, got a.jpg"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),

@@ -142,7 +142,9 @@ class TestRefusals:
         model, val = nn.Linear(1, 1), load_few("digits/val")
         with pytest.raises(ValueError, match="validation must have the classes of the train set, got digits/val with"):
             selection(model, classes=tuple("abcdefghij"))
-        with pytest.raises(ValueError, match="validation must have images of 1x9x9, as the network sees, got 1x8x8"):
+        with pytest.raises(
+            ValueError, match=r"validation must have images of \(1, 9, 9\), as the network sees, got \(1, 8, 8\)"
+        ):
             selection(model, images=torch.zeros(len(val), 1, 9, 9, dtype=torch.uint8))
         assert selection(model, dataset=replace(val, images=val.images.expand(-1, 3, -1, -1)))  # becomes grey
 

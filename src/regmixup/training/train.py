@@ -111,28 +111,28 @@ def train(
                 if not dry_run:
                     training.on_step += [on_step] if on_step is not None else []
                     training.on_epoch += [on_epoch] if on_epoch is not None else []
-                    train_to_end(training, stop, tensorboard=tensorboard and ranks.first, on_start=on_start)
+                    with run.owned(ranks), ExitStack() as stack:
+                        begin(training, stack, tensorboard=tensorboard and ranks.first, on_start=on_start)
+                        training.run_epochs(stop)
+                        finish(training, stop)
                 elif ranks.first:  # each would remove the folder that another one tries
                     check_writable(run.folder / run_folder.CONFIG)
         ranks.wait()
     return run
 
 
-def train_to_end(training: Training, stop: Stop, *, tensorboard: bool, on_start: Callable[[str], None] | None) -> None:
-    """Train from the last checkpoint, or from the beginning, to the end of the run."""
-    run = training.run
-    with run.owned(training.ranks), ExitStack() as stack:
-        resume(training)
-        delete_stale_results(training)
-        if tensorboard:
-            taken = training.position.epoch * training.steps + training.position.step
-            on_step, on_epoch = stack.enter_context(curves(run.folder, taken=taken, steps=training.steps))
-            training.on_step.insert(0, on_step)
-            training.on_epoch.insert(0, on_epoch)
-        if on_start is not None:
-            on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-        training.run_epochs(stop)
-        finish(training, stop)
+def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: Callable[[str], None] | None) -> None:
+    """Go to the last checkpoint, or to the beginning, and say how the run is executed."""
+    folder = training.run.folder
+    resume(training)
+    delete_stale_results(training)
+    if tensorboard:
+        taken = training.position.epoch * training.steps + training.position.step
+        on_step, on_epoch = stack.enter_context(curves(folder, taken=taken, steps=training.steps))
+        training.on_step.insert(0, on_step)
+        training.on_epoch.insert(0, on_epoch)
+    if on_start is not None:
+        on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
 
 
 def finish(training: Training, stop: Stop) -> None:
