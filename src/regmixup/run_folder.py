@@ -8,8 +8,8 @@
     events.out.tfevents.*            curves, where asked for: training.reporting.curves
     predictions/*.safetensors        one file per dataset: predictions.predict.store
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
-    rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run
-    figures-STEM.json                the data of its figures: study.figures
+    rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run.evaluate_run
+    figures-STEM.json                the data of its figures: the same
     outcomes-STEM.npz                right or wrong, and scores, of every image: study.archive.write_outcomes
     failure.txt                      the traceback of a failed attempt: write_failure, called by study.tasks
     finetune.json                    what `regmixup finetune` did and chose: deployment.finish
@@ -23,7 +23,8 @@ history.jsonl, rows-STEM.csv.gz, figures-STEM.json.gz, outcomes-STEM.npz, and ar
 all of these.
 
 A run is finished when `training.run.Run.finished` says so: config.json, provenance.json and the checkpoint of the last
-epoch can be read. Of an archived run provenance.json is enough.
+epoch can be read; of an ensemble, those of its members. An archived run is done if its archive.json names the
+evaluation that is asked for.
 """
 
 from __future__ import annotations

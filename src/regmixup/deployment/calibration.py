@@ -109,7 +109,7 @@ class Calibrated:
 class Calibration:
     """The settings of a fit on validation images.
 
-    score: how unsure the model is, one of `regmixup.scores.SCORES`.
+    score: how unsure the model is, one of `metrics.scores.SCORES`.
     acceptance: the share of the images to accept, in (0, 1]; the threshold is the smallest that does. With `risk` it is
         the most to accept.
     risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with the
@@ -185,7 +185,8 @@ class Calibration:
 def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
     """Return T within 0.1 and 10 that minimises sum_i NLL(softmax(logits_i / T), y_i) + (log T)^2 / (2 prior^2).
 
-    The second term is a normal prior of log T around 0. Few images, or images without an error, say little about how
+    The tables of studies have another T, of the smallest ECE: `evaluation.evaluate.fit_temperature`. The second term is
+    a normal prior of log T around 0. Few images, or images without an error, say little about how
     sure to be, and leave T near 1; thousands outweigh it.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 10)

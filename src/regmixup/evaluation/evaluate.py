@@ -226,8 +226,9 @@ def _check_fitted_on(model: ModelPredictions) -> None:
 def fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> float:
     """Return the temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
 
-    This is where every temperature of the tables is chosen: `evaluate` calls it for its validation set, and a study for
-    a model trained on everything (`study.measure`) with the validation set of its companion, trained on 90 %.
+    This is where every temperature of the tables is chosen: `evaluate` calls it for its validation set, and a study,
+    for a model trained on all images (`study.evaluate_run`), with the validation set of its companion. Deployed models
+    have another one: `deployment.calibration.fit_temperature`.
     `posthoc.temperature` has the search: the whole grid where a temperature divides plain logits, from coarse to fine
     where each needs new samples.
     """

@@ -2,7 +2,7 @@
 
 Each metric takes probabilities and labels, or their `Outcomes`, whose weights turn its value into R resampled ones.
 To add a metric, write its function and enter it in CLASSIFICATION: `evaluate` measures all of these. Less of a metric
-is better unless `regmixup.types.higher_is_better` lists it.
+is better unless `regmixup.types.higher_is_better` says otherwise.
 """
 
 from __future__ import annotations

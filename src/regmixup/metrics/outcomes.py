@@ -27,8 +27,7 @@ class Outcomes:
     where the most probable class (the first one, if tied) is the label.
 
     Optional: nll: (N,) minus the logarithm of the label's probability, infinite where that is 0; brier: (N,) the
-    squared distance to the one-hot label; weights: (R, N), how often each sample counts;
-    None for once.
+    squared distance to the one-hot label; weights: (R, N), how often each sample counts; None for once.
     """
 
     confidence: Tensor

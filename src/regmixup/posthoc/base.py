@@ -4,7 +4,7 @@ The contract of the map: `logits` of the result are the posterior mean (Dempster
 are computed from them, so they are never divided by a temperature); `probs` are the predictive probabilities at that
 temperature, or None where these are the softmax of the result's logits.
 
-Nothing is fitted on what is later reported: `check_held_out` rejects test and shifted sets.
+Nothing is fitted on what is later reported: `check_held_out` rejects test, shifted and OOD sets.
 """
 
 from __future__ import annotations

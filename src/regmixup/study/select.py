@@ -44,7 +44,7 @@ class Choice:
 
 
 def write_selected(study: Study, folder: Path) -> None:
-    """Write `selected.json` into a study's folder, from the rows there; delete that of a grid which was shorter."""
+    """Write `selected.json` into a study's folder, from the rows there; delete an earlier one if nothing is chosen."""
     if choices := select(study, read_rows(folder / "rows.csv")):
         write_json(folder / "selected.json", [asdict(choice) for choice in choices])
     else:

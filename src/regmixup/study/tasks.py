@@ -134,7 +134,7 @@ class TaskOutcome:
 
 
 def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
-    """Execute one task, skipping what is done. The traceback of an error is written into the run folder."""
+    """Execute one task, skipping the steps that are done. The traceback of an error is written into the run folder."""
     if not job.runs.is_dir():  # made by whoever launched this
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return TaskOutcome(task=task, error=error)

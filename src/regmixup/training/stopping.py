@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop by `signal`, and has saved its position."""
+    """Training was asked to stop by `signal`; if it had begun, it has saved its position."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
