@@ -5,8 +5,8 @@ lambda, partners and boxes (`Training.draw_shards`). What surrounds a step is el
 and the running mean in step.py, torch.compile and CUDA graphs in compilation.py. setup.py builds all of it.
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
-the objective's draws, dropout. A checkpoint is therefore the weights, their running mean, the optimizer's state and a position;
-resuming from it is exact.
+the objective's draws, dropout. A checkpoint is therefore the weights, their running mean, the optimizer's state and a
+position; resuming from it is exact.
 """
 
 from __future__ import annotations
