@@ -36,7 +36,8 @@ class Recipe:
     """Network, see `regmixup list networks`."""
     init: str = introduced("", identity=without_path)
     """Weights to start from: timm for its own pretrained ones (downloaded, or from its cache), or the path of a
-    .safetensors, .pth or .pt file with timm's, torchvision's or our names. Empty: random ones."""
+    .safetensors, .pth or .pt file with timm's, torchvision's or our names; by-order:PATH where the names differ and the
+    order is the same. Empty: random ones."""
     epochs: int
     """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise; of
     0, the initial weights are."""

@@ -82,6 +82,24 @@ class TestNames:
         torch.testing.assert_close(model.eval()(x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
         timm.create_model(name, num_classes=10).load_state_dict(networks.library_state_dict(f"timm/{name}", model))
 
+    def test_other_names_in_the_same_order_are_taken_when_asked_for(self, tmp_path):
+        theirs = timm.create_model("test_resnet", num_classes=7)
+        randomise_batch_norm(theirs)
+        state = theirs.state_dict()
+        names = [f"layer_{number}.{name.rpartition('.')[2]}" for number, name in enumerate(state)]
+        renamed = dict(zip(names, state.values(), strict=True))
+        torch.save(renamed, tmp_path / "a.pth")
+        with pytest.raises(ValueError, match=r"the order is the same: --init by-order:.*a\.pth"):
+            started("timm/test_resnet", tmp_path / "a.pth", size=160)
+        model, found = started("timm/test_resnet", f"by-order:{tmp_path / 'a.pth'}", size=160)
+        assert found.initialised == ("head.weight", "head.bias")
+        x = torch.rand(2, 3, 160, 160)
+        expected = theirs.eval().forward_head(theirs.forward_features(x), pre_logits=True)
+        torch.testing.assert_close(model.eval().features(x), expected)
+        torch.save(dict(list(state.items())[2:]), tmp_path / "b.pth")
+        with pytest.raises(ValueError, match=r"init by order must be a \.pth or \.pt file with the network's"):
+            started("timm/test_resnet", f"by-order:{tmp_path / 'b.pth'}", size=160)
+
     def test_a_constrained_network_takes_the_plain_weights(self, tmp_path):
         source = built("small", channels=1)
         model, found = started(

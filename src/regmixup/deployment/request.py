@@ -19,7 +19,7 @@ class Request:
     """Network, such as any timm/...; see `regmixup list networks`."""
     init: str = "timm"
     """Its pretrained weights: timm for its own (from its cache, else downloaded), or a .safetensors, .pth or .pt file
-    with timm's, torchvision's or our names."""
+    with timm's, torchvision's or our names; by-order:PATH where the names differ and the order is the same."""
     method: str = "dnn"
     """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
     no worse than RegMixup on a few hundred images in our tests. --against compares them on yours."""

@@ -127,7 +127,9 @@ def pretrained_file(network: str) -> Path:
 
 
 def _download(repository: str, name: str) -> Path:
-    from huggingface_hub import hf_hub_download
+    from urllib.request import urlopen
+
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
     from timm.models._hub import hf_split
 
@@ -135,6 +137,8 @@ def _download(repository: str, name: str) -> Path:
     try:  # a cached file needs no network, and stays the one that earlier runs began with
         return Path(hf_hub_download(repository, name, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError:
+        # Without a network the hub's own tries would take half a minute.
+        urlopen(constants.ENDPOINT, timeout=5).close()
         return Path(hf_hub_download(repository, name, revision=revision))
 
 

@@ -1,5 +1,8 @@
 """Weights that training starts from: a file's, or timm's own for its networks, matched by name and shape.
 
+`by-order:PATH` matches the tensors of a .pth or .pt file by their order instead, for files whose names differ; all
+shapes must agree.
+
 A file is known by its checksum: `identify` adds it to the path, and the fingerprint of a configuration has the checksum
 in place of the path. Reading a file executes nothing.
 """
@@ -23,7 +26,7 @@ from regmixup.names import shortened
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
 
-TIMM = "timm"
+TIMM, BY_ORDER = "timm", "by-order:"
 _MARK = "@sha256:"
 _ENOUGH = 0.9
 """Least share of the backbone's numbers that a file must have, and of the file's that the network must take."""
@@ -73,7 +76,8 @@ def identify(init: str, network: str) -> str:
     if not init or _MARK in init:
         return init
     path = _file_of(init, network)
-    return f"{init if init == TIMM else path}{_MARK}{hash_file(path)}"
+    source = TIMM if init == TIMM else f"{BY_ORDER if init.startswith(BY_ORDER) else ''}{path}"
+    return f"{source}{_MARK}{hash_file(path)}"
 
 
 def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequence[int]) -> InitialWeights:
@@ -97,6 +101,8 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
         tensors = _without_counters(state)
     names = networks.library_names(config.network, model)
     targets = _without_counters(model.state_dict())
+    if source.startswith(BY_ORDER):
+        tensors = _in_order(path, targets, tensors)
     taken = {name: theirs for name in targets for theirs in (name, names[name]) if theirs in tensors}
     loaded = {name: theirs for name, theirs in taken.items() if tensors[theirs].shape == targets[name].shape}
     heads = ("head.", names["head.weight"].removesuffix("weight")) if "head.weight" in names else ("head.",)
@@ -114,6 +120,19 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     )
 
 
+def _in_order(path: Path, targets: dict[str, Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a file's tensors under the names of the network's, in order; the head's may have other shapes."""
+    pairs = list(zip(targets.items(), tensors.items(), strict=False))
+    wrong = [(ours, theirs) for (ours, a), (theirs, b) in pairs if a.shape != b.shape and not ours.startswith("head.")]
+    if path.suffix == ".safetensors" or len(targets) != len(tensors) or wrong:
+        first = f"; {wrong[0][1]} has another shape than {wrong[0][0]}" if wrong else ""
+        raise ValueError(
+            f"init by order must be a .pth or .pt file with the network's {len(targets)} tensors, all of the same "
+            f"shapes, got {path} with {len(tensors)}{first}"
+        )
+    return dict(zip(targets, tensors.values(), strict=True))
+
+
 def _check_fit(
     network: str, path: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], loaded: dict[str, str]
 ) -> None:
@@ -125,7 +144,7 @@ def _check_fit(
             f"init must hold weights of {network}: {path} fits {len(filled)} of its backbone's {len(ours)} tensors by "
             f"name and shape, and {len(theirs) - len(filled)} of the file's {len(theirs)} are left. The file has names "
             f"such as {shortened([*theirs], 2)}; wanted are such as {shortened([*ours], 2)}, or those of timm or "
-            "torchvision"
+            f"torchvision. If only the names differ and the order is the same: --init {BY_ORDER}{path}"
         )
 
 
@@ -177,7 +196,7 @@ def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _file_of(init: str, network: str) -> Path:
     if init != TIMM:
-        path = Path(init).expanduser().resolve()
+        path = Path(init.removeprefix(BY_ORDER)).expanduser().resolve()
         if not path.is_file():
             raise ValueError(f"init must be timm or the path of a file with weights, found no file {path}")
         return path
