@@ -23,7 +23,7 @@ VERBS = {
     "evaluate": "score logits from any model",
     "publish": "write a trained model as a folder for a model hub, with a model card",
     "report": "rewrite a study's report from stored results",
-    "data": "list, fetch, check and corrupt datasets",
+    "data": "list, fetch and corrupt datasets",
     "list": "list methods, recipes, networks, datasets, studies",
 }
 

@@ -27,7 +27,7 @@ from regmixup.names import check_name
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """What every action has."""
+    """Hold the flag of every action."""
 
     root: Path | None = None
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""

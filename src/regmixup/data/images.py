@@ -149,7 +149,7 @@ class FolderSet:
 
 
 LabelledImages = ImageSet | FolderSet
-"""What training, prediction and evaluation use, wherever the pixels are."""
+"""The images that training, prediction and evaluation take, wherever the pixels are."""
 
 
 def check_labels(name: str, labels: Tensor, count: int, classes: Sequence[str]) -> None:

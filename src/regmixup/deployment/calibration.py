@@ -46,7 +46,7 @@ class NoPromiseError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """Of the accepted images at most the share `risk` is classified wrongly, with probability `confidence`.
+    """Promise that at most the share `risk` of accepted images is classified wrongly, with probability `confidence`.
 
     accepted, errors: at this threshold, among the `images` that tested it and fitted nothing else.
     """

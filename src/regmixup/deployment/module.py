@@ -68,8 +68,7 @@ class Deployable(nn.Module):
         if not (isinstance(self.network, Classifier) and isinstance(head, GaussianProcess)):
             return precise(logits_of(self.network, images))
         features = self.network.features(images)
-        variance = head.variance(features)
-        return precise(mean_field(self.network.head(features), variance if variance.ndim == 2 else variance[:, None]))
+        return precise(mean_field(head(features), head.variance(features)))
 
     def decide(self, logits: Tensor) -> dict[str, Tensor]:
         """Return probabilities, score and decision of logits s(x)."""
