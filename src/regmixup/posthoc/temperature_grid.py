@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regmixup.metrics.calibration import ece_of_confidence
 from regmixup.metrics.outcomes import equal_width_bins
-from regmixup.metrics.pieces import pieces_of
+from regmixup.metrics.pieces import in_order
 
 _PIECE = 2**18  # float64 numbers that stay in the cache
 _SLACK = 1e-9  # far more than what the rounding of sums adds to a bound
@@ -53,12 +53,13 @@ def smallest_ece(logits: Tensor, labels: Tensor, temperatures: Tensor, num_bins:
 
 def confidence_at(logits: Tensor, temperature: float) -> Tensor:
     """Return the confidence of every sample, (N,) float64; in pieces, so that memory stays small."""
-    parts = []
-    for rows in pieces_of(logits, _PIECE):
+
+    def confidence(rows: slice) -> Tensor:
         part = logits[rows]
         shifted = part.double() - part.amax(dim=1, keepdim=True)
-        parts.append(shifted.div_(temperature).exp_().sum(dim=1).reciprocal())
-    return torch.cat(parts)
+        return shifted.div_(temperature).exp_().sum(dim=1).reciprocal()
+
+    return torch.cat(list(in_order(confidence, logits, _PIECE)))
 
 
 def least_ece(high: Tensor, low: Tensor, correct: Tensor, num_bins: int) -> float:
