@@ -1,11 +1,40 @@
 """Our networks in OpenOOD's evaluator, and the predictions of OpenOOD's networks in our evaluation."""
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
 import regmixup as rm
 
 MEAN, STD = (0.3,), (0.38,)
+
+
+class OpenOODNet(nn.Module):
+    """A network of ours, with a linear head, as OpenOOD's evaluator, postprocessors, ReAct, ASH and SCALE nets call it.
+
+    mean, std: of the pixels, by which OpenOOD's preprocessor has normalised; this undoes it, as our network normalises.
+    """
+
+    def __init__(self, network, mean, std):
+        super().__init__()
+        self.network, self.fc, self.feature_size = network, network.head, network.feature_dim
+        self.mean, self.std = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (mean, std))
+
+    def forward(self, x, return_feature=False, return_feature_list=False):
+        features = self.network.features(x * self.std.to(x) + self.mean.to(x))
+        logits = self.fc(features)
+        if return_feature_list:
+            return logits, [features[:, :, None, None]]
+        return (logits, features) if return_feature else logits
+
+    def forward_threshold(self, x, threshold):
+        return self.fc(self.forward(x, return_feature=True)[1].clip(max=threshold))
+
+    def get_fc(self):
+        return tuple(tensor.detach().cpu().numpy() for tensor in (self.fc.weight, self.fc.bias))
+
+    def get_fc_layer(self):
+        return self.fc
 
 
 @torch.no_grad()
@@ -28,7 +57,7 @@ def openood_loader(name):
 def main():
     run = rm.train(rm.configure("digits", "regmixup", epochs=10))
     # Our run for OpenOOD: Evaluator(net, id_name=..., postprocessor_name="vim") takes this network.
-    net = rm.networks.OpenOODNet(run.model(device="cpu"), normalized=(MEAN, STD)).eval()
+    net = OpenOODNet(run.model(device="cpu"), MEAN, STD).eval()
     logits, features = net(next(iter(openood_loader("digits/test")))["data"], return_feature=True)
     print(f"logits {tuple(logits.shape)}, features {tuple(features.shape)}, fc {net.get_fc()[0].shape}")
 

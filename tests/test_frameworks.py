@@ -215,3 +215,19 @@ def test_the_patch_of_timms_script_in_the_documents():
     names["args"].prefetcher = True
     with pytest.raises(AssertionError, match="--no-prefetcher"):
         exec(patch, names)
+
+
+def test_openood_calls_our_network_as_its_own_and_gives_predictions_with_features_and_head():
+    """As its evaluator, its ViM and its ReAct net call it; its preprocessor has normalised the pixels."""
+    code, model, (pixels, labels) = example("in_openood"), network().eval(), batches(1)[0]
+    x = (pixels - 0.2) / 0.5
+    net = code["OpenOODNet"](model, (0.2,), (0.5,)).eval()
+    stored = code["predictions_of"](net, [{"data": x, "label": labels}], "digits/test")
+    torch.testing.assert_close(stored.logits, model(pixels).detach())
+    torch.testing.assert_close(stored.features, model.features(pixels).detach())
+    torch.testing.assert_close(stored.features @ stored.head_weight.T + stored.head_bias, stored.logits)
+    threshold = float(stored.features.median())
+    clipped = net.get_fc_layer()(stored.features.clip(max=threshold))
+    torch.testing.assert_close(net.forward_threshold(x, threshold), clipped)
+    _, maps = net(x, return_feature_list=True)
+    torch.testing.assert_close(maps[-1].flatten(1), stored.features)

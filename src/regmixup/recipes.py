@@ -28,7 +28,7 @@ def without_path(init: str) -> str:
 class Recipe:
     """The training of a network: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
 
-    retired: ClassVar = {"transform": "", "layer_decay": 1.0, "sampling": "uniform"}
+    retired: ClassVar = {"transform": "", "layer_decay": 1.0, "sampling": "uniform", "random_erasing": 0.0}
     """Fields that left with the value that stored configurations must have; see `config.decode`."""
     train_set: str
     """Dataset to train on, for example digits/train."""
@@ -110,8 +110,6 @@ class Recipe:
     also to images in memory, which must be uint8."""
     magnitude: int = introduced(9)
     """Magnitude of RandAugment's operations, from 0 to 30."""
-    random_erasing: float = introduced(0.0)
-    """Probability with which a random rectangle of an image is filled with `mean` (torchvision's RandomErasing)."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
@@ -152,7 +150,6 @@ class Recipe:
             check_number(name, getattr(self, name), least=0, below=1)
         check_number("magnitude", self.magnitude, most=30)
         check_number("crop_area", self.crop_area, above=0, most=1)
-        check_number("random_erasing", self.random_erasing, least=0, most=1)
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
         if self.warmup_epochs > self.epochs:

@@ -1,16 +1,13 @@
 """The resident loader: an epoch is a permutation decided by (seed, epoch) alone; crop and flip of a whole batch."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchvision.transforms import v2
 
 from regmixup.data.images import ImageSet
-from regmixup.data.loader import ResidentLoader, crop_and_flip, draw_boxes, draw_crops, erase
+from regmixup.data.loader import ResidentLoader, crop_and_flip, draw_crops
 
 COUNT = 23
 
@@ -119,48 +116,10 @@ def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padd
 
 def test_ranks_share_the_batches_of_one_process_augmented_alike_from_any_batch():
     world = 3
-    settings = {"padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
+    settings = {"padding": 2, "flip": True}
     together = list(loader(textured(), **settings).epoch(1))
     parts = [list(loader(textured(), **settings).shard(rank, world).epoch(1, start=2)) for rank in range(world)]
     for number, batch in enumerate(together[2:]):
         for rank in range(world):
             assert torch.equal(parts[rank][number].x, batch.x[rank::world])
             assert torch.equal(parts[rank][number].y, batch.y[rank::world])
-
-
-class TestErasing:
-    def test_a_box_is_filled_as_torchvision_does(self):
-        images = textured().images.expand(-1, 3, -1, -1)
-        boxes = draw_boxes(COUNT, (6, 6), probability=0.7, generator=torch.Generator().manual_seed(0))
-        fill = torch.tensor([10, 20, 30], dtype=torch.uint8)
-        ours = erase(images, boxes, fill)
-        assert ours.dtype == torch.uint8
-        assert 0 < (boxes[:, 2] == 0).sum() < COUNT
-        for image, box, found in zip(images, boxes.tolist(), ours, strict=True):
-            assert torch.equal(found, v2.functional.erase(image, *box, fill[:, None, None]))
-
-    def test_boxes_have_the_distribution_of_torchvision(self):
-        """Mean and spread of each side and place over 4,000 boxes, within 5 standard errors; and how many there are."""
-        size = (8, 24)
-        ours = draw_boxes(4000, size, probability=0.5, generator=torch.Generator().manual_seed(0)).double()
-        own, image = v2.RandomErasing(p=1), torch.zeros(3, *size)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            theirs = [own.make_params([image]) for _ in range(4000)]
-        expected = torch.tensor([[p[k] for k in "ijhw"] for p in theirs if p["v"] is not None], dtype=torch.float64)
-        drawn = ours[ours[:, 2] > 0]
-        share = 0.5 * len(expected) / 4000
-        assert len(drawn) / 4000 == pytest.approx(share, abs=5 * (0.25 / 4000) ** 0.5)
-        assert ((drawn[:, 0] + drawn[:, 2]).max(), (drawn[:, 1] + drawn[:, 3]).max()) == size
-        for a, b in ((drawn, expected), (drawn.square(), expected.square())):
-            error = (a.var(0) / len(a) + b.var(0) / len(b)).sqrt()
-            assert ((a.mean(0) - b.mean(0)).abs() < 5 * error).all()
-
-    def test_crops_are_those_of_before_and_float_images_get_the_colour_itself(self):
-        plain = whole(loader(textured(), padding=2, flip=True).epoch(1))[0]
-        erased = whole(loader(textured(), padding=2, flip=True, erasing=1.0, fill=(0.5,)).epoch(1))[0]
-        assert ((erased == plain) | (erased == 128)).all()
-        assert (erased != plain).flatten(1).any(1).all()
-        floats = replace(textured(), images=textured().images / 255)
-        x = whole(loader(floats, erasing=1.0, fill=(0.3,)).epoch(0))[0]
-        assert (x == torch.tensor(0.3)).flatten(1).any(1).all()

@@ -145,16 +145,13 @@ def by_hand(transform, image, *key):
         return transform(image)
 
 
-def test_rand_augment_and_erasing_are_those_of_torchvision(files):
-    """After the crop and the flip, from the same generator; filled with the colour given."""
-    ours = TrainTransform(size=8, jitter=0, rand_augment=2, magnitude=15, erasing=1.0, fill=(1 / 255, 2 / 255, 3 / 255))
-    twin = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.RandomHorizontalFlip(), v2.RandAugment(2, 15),
-                       v2.PILToTensor(), v2.RandomErasing(1.0, value=[1, 2, 3])])  # fmt: skip
+def test_rand_augment_is_that_of_torchvision(files):
+    """After the crop and the flip, from the same generator."""
+    ours = TrainTransform(size=8, jitter=0, rand_augment=2, magnitude=15)
+    twin = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.RandomHorizontalFlip(), v2.RandAugment(2, 15)])
     x, y = gather(loader(files, transform=ours, workers=1).epoch(2))
     for image, index in zip(x, y.tolist(), strict=True):
-        assert torch.equal(image, by_hand(twin, open_rgb(files[0][index]), 2, index))
-    colour = torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
-    assert (x == colour).all(1).flatten(1).any(1).all()
+        assert torch.equal(image, pil_to_tensor(by_hand(twin, open_rgb(files[0][index]), 2, index)))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

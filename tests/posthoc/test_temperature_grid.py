@@ -1,15 +1,12 @@
-"""The quick search against the formula at every temperature: as close as it claims, and the same winner."""
+"""The search by bounds against the formula at every temperature: the same winner, and bounds that hold."""
 
 import pytest
 import torch
 
+from regmixup.metrics.calibration import ece_of_confidence
 from regmixup.posthoc import temperature_grid
-from regmixup.posthoc.temperature_grid import interpolated_ece, smallest_ece
+from regmixup.posthoc.temperature_grid import confidence_at, least_ece, smallest_ece
 from tests.posthoc.test_temperature import planted
-
-
-def interpolated(logits, labels, temperatures, num_bins):
-    return interpolated_ece(logits, (logits.argmax(dim=1) == labels).double(), temperatures, num_bins)
 
 
 def by_formula(logits, labels, temperatures, num_bins):
@@ -26,61 +23,55 @@ def steps(low, high, count):
 
 
 @pytest.mark.parametrize(
-    ("scale", "samples", "classes", "num_bins"), [(0.3, 20, 1000, 15), (2.0, 300, 2, 1), (15.0, 200, 10, 40)]
+    ("scale", "samples", "classes", "num_bins"),
+    [(0.3, 20, 1000, 15), (2.0, 300, 2, 1), (15.0, 200, 10, 40), (1.0, 7, 3, 15), (50.0, 200, 10, 15)],
 )
-def test_every_value_is_as_close_as_claimed(scale, samples, classes, num_bins):
+def test_the_winner_is_that_of_trying_every_temperature(scale, samples, classes, num_bins):
     grid = (*planted(scale, samples, classes), steps(0.1, 10, 397), num_bins)
-    ece, doubt = interpolated(*grid)
     expected = by_formula(*grid)
-    assert (ece - expected).abs().max() < 1e-9
-    assert ((ece - expected).abs() <= doubt).all()
-    assert doubt.median() == pytest.approx(1e-9)
     place, smallest = smallest_ece(*grid)
     assert place == int(expected.argmin())
     assert smallest == pytest.approx(float(expected.min()), abs=1e-13)
 
 
-def test_confidences_that_stay_on_an_edge_are_in_doubt_and_computed_again():
-    """Equal logits of three classes: 1/3 = 5/15 at every temperature, interpolated to either side of the edge."""
-    logits, labels = planted(2.0, 200, classes=3)
-    logits[:40] = 0.0
-    grid = (logits, labels, steps(0.5, 5, 91), 15)
-    assert interpolated(*grid)[1].min() >= 2 * 40 / 200
-    expected = by_formula(*grid)
-    place, smallest = smallest_ece(*grid)
-    assert smallest == pytest.approx(float(expected.min()), abs=1e-12)
-    assert float(expected[place]) == pytest.approx(smallest, abs=1e-12)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_grid_of_few_temperatures(count):
+    grid = (*planted(2.0, 50, 5), steps(0.5, 3, count), 15)
+    assert smallest_ece(*grid)[0] == int(by_formula(*grid).argmin())
 
 
-def test_rounding_does_not_grow_over_many_halvings():
-    """From 0.01 to 10,000 there are twenty; squaring from the top would multiply the error by a million."""
-    grid = (*planted(50.0, 200, classes=10), torch.logspace(-2, 4, 200, dtype=torch.float64), 15)
-    assert (interpolated(*grid)[0] - by_formula(*grid)).abs().max() < 1e-9
+def test_equal_minima_give_the_first_temperature():
+    """Of logits that are 0 the confidence is 1/4 at every temperature."""
+    assert smallest_ece(torch.zeros(4, 4), torch.arange(4), steps(0.1, 10, 100), 15) == (0, 0.0)
 
 
-def test_pieces_and_threads_join_without_a_seam(monkeypatch):
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_bound_is_below_every_ece_in_its_interval_and_close_for_a_short_one(classes):
+    logits, labels = planted(3.0, 100, classes)
+    correct = (logits.argmax(dim=1) == labels).double()
+    temperatures = steps(0.2, 6, 60)
+    confidence = torch.stack([confidence_at(logits, float(t)) for t in temperatures])
+    ece = ece_of_confidence(confidence, correct, 15)
+    bounds = {}
+    for width in (0, 2, 20):
+        pairs = zip(confidence, confidence[width:], strict=False)
+        bounds[width] = torch.tensor([least_ece(*pair, correct, 15) for pair in pairs], dtype=torch.float64)
+        least = ece.unfold(0, width + 1, 1).amin(dim=1)
+        assert (bounds[width] <= least + 1e-12).all()
+    torch.testing.assert_close(bounds[0], ece, atol=1e-12, rtol=0)
+    assert (bounds[2] >= bounds[20].max()).any()
+
+
+def test_few_temperatures_are_evaluated_and_pieces_join_without_a_seam(monkeypatch):
     logits, labels = planted(2.0, 500, classes=10)
-    grid = (logits.float(), labels, steps(0.1, 10, 991), 15)
-    whole = smallest_ece(*grid)
+    grid = (logits.float(), labels, steps(0.1, 10, 9901), 15)
+    whole, evaluated = smallest_ece(*grid), []
+
+    def recorded(logits, temperature):
+        evaluated.append(temperature)
+        return confidence_at(logits, temperature)
+
     monkeypatch.setattr(temperature_grid, "_PIECE", 170)
-    monkeypatch.setattr(temperature_grid, "_CHUNK", 3000)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(temperature_grid, "confidence_at", recorded)
     assert smallest_ece(*grid) == whole
-
-
-@pytest.mark.parametrize("classes", [2, 100, 1000])
-def test_the_number_of_nodes_suffices_where_it_is_hardest(classes):
-    """One class ahead of all others, which are equal: Z = 1 + (K - 1) exp(-g / T) has its zeros nearest to the real
-    line. Among 60 gaps g some put them into every panel."""
-    gaps = torch.logspace(-1, 2.5, 60, dtype=torch.float64)
-    logits = torch.zeros(60, classes, dtype=torch.float64)
-    logits[:, 0] = gaps
-    temperatures = steps(0.1, 10, 500)
-    nodes = temperature_grid._nodes(10.0, logits)
-    norms = temperature_grid._norms(logits, nodes, panels=7)
-    exact = 1 / (1 + (classes - 1) * torch.exp(-gaps / temperatures[:, None]))
-    for panel, norm in enumerate(norms):
-        scaled = temperatures * 2**panel
-        inside = (scaled <= 10) & (2 * scaled > 10)
-        confidence = temperature_grid._weights(scaled[inside], nodes) @ norm.reciprocal()
-        assert (confidence - exact[inside]).abs().max() < 1e-10
+    assert len(evaluated) < 400

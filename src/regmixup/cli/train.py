@@ -57,7 +57,7 @@ class TrainVerb(Resources):
 
     Example: regmixup train --train-set folder:photos/train --class-weights balanced
 
-    Example: regmixup train --train-set folder:photos/train-90 --rand-augment 2 --random-erasing 0.25 --select val-nll
+    Example: regmixup train --train-set folder:photos/train-90 --rand-augment 2 --select val-nll
     """
 
     training: Annotated[Recipe, arg(name="")]

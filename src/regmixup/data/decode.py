@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -76,26 +76,15 @@ def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
-def to_pixel(colour: Sequence[float], dtype: torch.dtype = torch.uint8) -> Tensor:
-    """Return a colour in [0, 1] as a pixel (C,) of images of a type.
-
-    >>> to_pixel((0.5, 1.0))
-    tensor([128, 255], dtype=torch.uint8)
-    """
-    values = torch.tensor(colour, dtype=torch.float64)
-    return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainTransform:
-    """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment and erasing.
+    """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment.
 
     size: side of the square crop. scale and ratio: area and aspect of the crop relative to the image.
     padding: crop images that have the size already from themselves padded by so many pixels, instead; None: do not.
     interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
-    rand_augment, magnitude: number of RandAugment's operations, and their strength. erasing: probability of a random
-    rectangle filled with `fill`, a colour in [0, 1]. With it the result is a tensor, else a PIL image.
+    rand_augment, magnitude: number of RandAugment's operations, and their strength.
     orient: first rotate the image by its EXIF orientation.
     """
 
@@ -108,8 +97,6 @@ class TrainTransform:
     padding: int | None = None
     rand_augment: int = 0
     magnitude: int = 9
-    erasing: float = 0.0
-    fill: tuple[float, ...] = (0.0,)
     orient: bool = False
 
     def build(self) -> Any:
@@ -132,8 +119,6 @@ class TrainTransform:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
         if self.rand_augment:
             steps.append(v2.RandAugment(self.rand_augment, self.magnitude))
-        if self.erasing:
-            steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=to_pixel(self.fill).tolist())]
         return v2.Compose(steps)
 
 

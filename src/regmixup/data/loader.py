@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.config import check_count
-from regmixup.data.decode import to_pixel
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
 from regmixup.types import Batch
@@ -75,13 +73,12 @@ class Picked:
     """The choices for a batch: which images, (N,) int64, and how each is augmented.
 
     offset: where the crop begins in the padded image, (N, 2) int64 row and column. flip: whether it is mirrored, (N,)
-    bool. boxes: what is erased, see `draw_boxes`.
+    bool.
     """
 
     index: Tensor
     offset: Tensor
     flip: Tensor
-    boxes: Tensor
 
 
 def draw_crops(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -106,55 +103,16 @@ def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) ->
     return padded.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def draw_boxes(count: int, size: Sequence[int], *, probability: float, generator: torch.Generator) -> Tensor:
-    """Draw rectangles to erase, (N, 4) int64 of top, left, height and width; the last two are 0 where nothing is.
-
-    They have the distribution of torchvision's `RandomErasing`: 0.02 to 0.33 of the area, the logarithm of the ratio of
-    height to width uniform between those of 0.3 and 3.3, ten tries for one that fits, any place.
-    """
-    height, width = size
-    coin = torch.rand(count, generator=generator) < probability
-    area, ratio, place = torch.rand(3, count, 10, generator=generator, dtype=torch.float64)
-    area = height * width * (0.02 + (0.33 - 0.02) * area)
-    ratio = torch.exp(math.log(0.3) + (math.log(3.3) - math.log(0.3)) * ratio)
-    tall, wide = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
-    fits = (tall < height) & (wide < width)
-    first = fits.int().argmax(dim=1, keepdim=True)
-    erased = coin & fits.any(dim=1)
-    tall, wide = (torch.where(erased, side.gather(1, first)[:, 0], 0) for side in (tall, wide))
-    top = (place[:, 0] * (height - tall + 1)).long()
-    left = (place[:, 1] * (width - wide + 1)).long()
-    return torch.stack([top, left, tall, wide], dim=1)
-
-
-def erase(images: Tensor, boxes: Tensor, fill: Tensor) -> Tensor:
-    """Fill a rectangle of each image (N, C, H, W) with one value per channel, (C,). boxes: see `draw_boxes`."""
-    top, left, tall, wide = (side[:, None] for side in boxes.unbind(1))
-    rows, columns = (torch.arange(side, device=images.device)[None] for side in images.shape[2:])
-    inside = ((rows >= top) & (rows < top + tall))[:, :, None] & ((columns >= left) & (columns < left + wide))[:, None]
-    return torch.where(inside[:, None], fill[:, None, None], images)
-
-
 class ResidentLoader(Loader):
     """Augmented batches of an `ImageSet` held on the device.
 
     The random numbers come from the CPU, once an epoch, and are the same on every device. order: as in `Loader`.
     """
 
-    def __init__(
-        self,
-        dataset: ImageSet,
-        *,
-        padding: int = 0,
-        flip: bool = False,
-        erasing: float = 0.0,
-        fill: Sequence[float] = (0.0,),
-        **order: Any,
-    ) -> None:
+    def __init__(self, dataset: ImageSet, *, padding: int = 0, flip: bool = False, **order: Any) -> None:
         super().__init__(len(dataset), **order)
         self.images, self.labels = dataset.images.to(self.device), dataset.labels.to(self.device)
-        self.padding, self.flip, self.erasing = padding, flip, erasing
-        self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
+        self.padding, self.flip = padding, flip
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
         """Return a loader of one shard of the same batches; the images are shared."""
@@ -166,24 +124,15 @@ class ResidentLoader(Loader):
         batches = [batch[self.rank :: self.world] for batch in self.batches(epoch)]
         index = torch.cat(batches)
         # Augmentation is drawn for every image, so ranks agree on it. One copy to the device for the whole epoch.
-        choices = (index, *(choice[index] for choice in self._draw(epoch)))
+        generator = generator_for(self.seed, "augment", epoch)
+        offset, flip = draw_crops(self.num_images, padding=self.padding, flip=self.flip, generator=generator)
+        choices = (index, offset[index], flip[index])
         sizes = [len(batch) for batch in batches]
         yield from map(Picked, *(choice.to(self.device).split(sizes)[start:] for choice in choices))
-
-    def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw the offsets, flips and boxes of an epoch, for all ranks."""
-        count, generator = self.num_images, generator_for(self.seed, "augment", epoch)
-        offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
-        if not self.erasing:
-            return offset, flip, torch.zeros(count, 4, dtype=torch.int64)
-        generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
-        return offset, flip, draw_boxes(count, size, probability=self.erasing, generator=generator)
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""
         x = self.images[picked.index]
         if self.padding or self.flip:
             x = crop_and_flip(x, picked.offset, picked.flip, self.padding)
-        if self.erasing:
-            x = erase(x, picked.boxes, self.fill)
         return Batch(x, self.labels[picked.index])

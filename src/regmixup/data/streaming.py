@@ -45,8 +45,7 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         try:
             torch.default_generator.manual_seed(seed_for(self.seed, "transform", *key))
             image = self.transform(to_pil_image(source) if isinstance(source, Tensor) else open_rgb(source))
-            pixels = image.as_subclass(Tensor) if isinstance(image, Tensor) else pil_to_tensor(image)
-            return pixels, int(self.labels[index])
+            return pil_to_tensor(image), int(self.labels[index])
         finally:
             torch.default_generator.set_state(state)
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization
     from regmixup.networks.gp_head import GPHead
     from regmixup.networks.libraries import library_names, library_state_dict
-    from regmixup.networks.openood import OpenOODNet
     from regmixup.networks.rbf_head import RBFHead
 
 
@@ -61,14 +60,13 @@ HEADS = {
 
 _LAZY = {
     "Classifier": "contract", "Constraint": "constraints", "Head": "contract", "LinearHead": "contract",
-    "OpenOODNet": "openood", "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints",
-    "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
-    "library_state_dict": "libraries",
+    "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints", "StableRank": "constraints",
+    "bake": "constraints", "library_names": "libraries", "library_state_dict": "libraries",
 }  # fmt: skip
 
 __all__ = [
-    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "OpenOODNet",
-    "RBFHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
+    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
+    "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
     "import_components", "library_names", "library_state_dict", "name_of", "register",
 ]  # fmt: skip
 

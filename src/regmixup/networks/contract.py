@@ -55,10 +55,6 @@ class Normalize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return (to_float(x) - self.mean) / self.std
 
-    def undo(self, x: Tensor) -> Tensor:
-        """Return the pixels in [0, 1] of normalised ones."""
-        return x * self.std + self.mean
-
 
 class Classifier(nn.Module):
     """A network: `features(x) -> (N, D)`, then `head`: (N, D) -> logits (N, K).

@@ -34,8 +34,6 @@ def make_loaders(
             device=device,
             padding=config.crop_padding,
             flip=config.flip,
-            erasing=config.random_erasing,
-            fill=config.mean,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
     assert isinstance(dataset, (FolderSet, ImageSet))
@@ -70,8 +68,6 @@ def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransf
         jitter=config.color_jitter if files else 0.0,
         rand_augment=config.rand_augment,
         magnitude=config.magnitude,
-        erasing=config.random_erasing,
-        fill=config.mean,
         orient=config.orient,
     )
 

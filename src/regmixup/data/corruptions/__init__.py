@@ -3,7 +3,7 @@
 Each corruption is a function `(images, *constants, generator=...) -> images`, uint8 (N, C, H, W) in and out, in a file
 with similar ones; `constants` holds the numbers for severities 1 to 5. CIFAR-C fixed no seed, so what is
 rebuilt here equals the released files in distribution, not bit for bit. Where more than chance differs (frost), the
-file says so.
+file says so. JPEG is compressed by Pillow, on the CPU.
 """
 
 from __future__ import annotations
