@@ -21,7 +21,7 @@ from regmixup.recipes import Recipe
 from regmixup.report.leaderboard import leaderboard
 from regmixup.report.results import Results, Setting
 from regmixup.report.script_data import LEAST_P, script_data
-from regmixup.report.tables import Table, selection_table
+from regmixup.report.tables import SELECTION, Table, selection_table
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
@@ -125,8 +125,8 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     shown = fill("study.html", "results", list(zip(titles, tables, strict=True)))
     yield PageSection("results", "Results", shown)
     if results.selected:
-        selected = selection_table(results.selected)
-        body = word_table(selected.caption, selected.heads, selected.lines)
+        heads, *lines = selection_table(results.selected)
+        body = word_table(SELECTION, heads, lines)
         yield PageSection("selected", "What was selected, and on what", body)
     if results.about.strip():
         yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))

@@ -193,28 +193,19 @@ def letter(index: int) -> str:
     return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
-@dataclass(frozen=True)
-class WordTable:
-    """A table of words."""
-
-    caption: str
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
+SELECTION = "Selected on validation sets, mean over seeds; scores in percent"
+"""The caption of a selection."""
 
 
-def selection_table(choices: Sequence[Mapping[str, Any]]) -> WordTable:
-    """Return the values a study selected on validation sets, a line per choice. choices: of its selected.json.
+def selection_table(choices: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the values a study selected on validation sets: the headings, then a line per choice of selected.json.
 
     Columns that are empty are left out: a study without grids has only chosen T.
     """
     heads = ("recipe", "method", "selected", "by", "score", "T (by ECE)", "on", "seeds")
     lines = [_selection_line(choice) for choice in choices]
     filled = [place for place in range(len(heads)) if any(line[place] for line in lines)]
-    return WordTable(
-        "Selected on validation sets, mean over seeds; scores in percent",
-        [heads[place] for place in filled],
-        [[line[place] or "–" for place in filled] for line in lines],
-    )
+    return [[line[place] or "–" for place in filled] for line in (heads, *lines)]
 
 
 def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:
