@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from regmixup.evaluation.evaluate import ModelPredictions, evaluate
 from regmixup.evaluation.rows import Rows
@@ -106,16 +105,6 @@ def check_same_images(first: Predictions, second: Predictions) -> None:
     if reason:
         name = first.dataset or "the test set"
         raise ValueError(f"{name} must be the same images in the same order for both models: {reason}")
-
-
-def names_of(first: Path, second: Path) -> tuple[str, str]:
-    """Return names by which two files can be told apart: the innermost parts of their paths that differ.
-
-    >>> names_of(Path("mine.npz"), Path("theirs.npz")), names_of(Path("runs/a/test.npz"), Path("runs/b/test.npz"))
-    (('mine', 'theirs'), ('a', 'b'))
-    """
-    paths = [(path.stem, *reversed(path.absolute().parent.parts)) for path in (first, second)]
-    return next((pair for pair in zip(*paths, strict=False) if pair[0] != pair[1]), (first.stem, second.stem))
 
 
 def _pair_up(kind: str, first: Sequence[Predictions], second: Sequence[Predictions]) -> list[Predictions]:

@@ -69,19 +69,9 @@ class Options(TypedDict, total=False):
 
 
 def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
-    """Return a run's predictions for datasets. What is stored but damaged is made again, with a warning."""
+    """Return a run's predictions for datasets."""
     store(run, datasets, **options)
-    stored = []
-    for name in datasets:
-        path = run.predictions_path(name)
-        try:
-            stored.append(files.load(path))
-        except ValueError as error:
-            warnings.warn(f"{error}; predicted again", stacklevel=2)
-            path.unlink(missing_ok=True)
-            store(run, [name], **options)
-            stored.append(files.load(path))
-    return stored
+    return [files.load(run.predictions_path(name)) for name in datasets]
 
 
 def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> None:
@@ -114,7 +104,7 @@ def _mean(run: TrainedRun, name: str) -> Predictions:
 
 
 def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
-    """Return True if the file for a dataset records this run, dataset and precision.
+    """Return True if the file for a dataset records this run, dataset and precision; a damaged one records nothing.
 
     Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
     """

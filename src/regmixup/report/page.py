@@ -111,7 +111,7 @@ def word_table(caption: str, heads: Sequence[str], lines: Iterable[Sequence[obje
 
 def _lead(results: Results) -> str:
     labels = {run.label for run in results.runs}
-    seeds = max(setting.seeds for setting in results.settings)
+    seeds = max(len(setting.of(label)) for setting in results.settings for label in setting.labels)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
     counts = f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."
     return f"{counts} AUROC in the tables of results is by the score of each method. T is fitted on validation data."

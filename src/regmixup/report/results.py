@@ -91,11 +91,6 @@ class Setting:
         """Return the runs of one label, one per seed."""
         return [run for run in self.runs if run.label == label]
 
-    @property
-    def seeds(self) -> int:
-        """Return the largest number of seeds of a label."""
-        return max(len(self.of(label)) for label in self.labels)
-
     @cached_property
     def design(self) -> Design:
         """Return which comparisons with the reference method its runs allow."""
