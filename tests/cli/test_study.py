@@ -76,17 +76,6 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert written["report.html"] == same
 
 
-def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
-    text = (
-        FEW_SETS.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
-    )
-    words = ("study", write_mini(tmp_path, text), "--runs", tmp_path / "runs", "--device", "cpu")
-    assert run(*words) == 0
-    capsys.readouterr()
-    assert run(*words, "--dry-run") == 0
-    assert "done    dnn seed 0" in capsys.readouterr().out
-
-
 def test_a_dry_run_says_first_what_the_study_is_about_and_what_to_expect(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     asked = 'expected = """\nRegMixup is ahead, which\nto do so takes 5 epochs."""\nabout = "Small images\\nalone."\n'

@@ -138,13 +138,11 @@ def _show_summary(console: Console, measured: Measured) -> None:
     table.add_column("", overflow="fold")
     for name in (*names, "difference") if two else ("value",):
         table.add_column(Text(name), justify="right", overflow="fold")
-    if measured.bootstrap is not None:
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("95 % interval" if measured.bootstrap is not None else "", justify="right", no_wrap=True)
     marks = {True: " ▲", False: " ▼", None: ""}
     for line in lines:
         cells = [f"{cell.text}{marks[cell.better]}" if cell is not None else "–" for cell in line.cells]
-        if measured.bootstrap is not None:
-            cells.append(line.cells[-1].bounds if line.cells[-1] is not None else "")
+        cells.append(line.cells[-1].bounds if line.cells[-1] is not None else "")
         table.add_row(Text(printable(line.title)), *map(Text, cells))
     console.print(Text(about if two else f"{names[0]}: {about}", overflow="fold"))
     console.print(table)

@@ -50,10 +50,6 @@ class PaperCell:
         """Return the name of the column; unique in its table."""
         return f"{self.network} {self.train_set} {self.dataset}" + (f"[{self.setting}]" if self.setting else "")
 
-    @property
-    def number(self) -> float:
-        return float(self.text.replace(",", "."))
-
 
 @dataclass(frozen=True)
 class PaperTable:
@@ -166,9 +162,10 @@ def _index() -> dict[tuple[str, ...], PaperValue]:
     index: dict[tuple[str, ...], PaperValue] = {}
     for table in TABLES.values():
         for cell in table.cells:
-            metric, value = cell.metric, round(cell.number / 100, 6)
+            number = float(cell.text.replace(",", "."))
+            metric, value = cell.metric, round(number / 100, 6)
             if metric == "selected":
-                metric, value = _SELECTED[cell.line.partition("; ")[2]], cell.number
+                metric, value = _SELECTED[cell.line.partition("; ")[2]], number
             posthoc = "temperature" if metric == "temperature" else table.posthoc
             place = (_method(table, cell), cell.network, cell.train_set, cell.dataset, metric, posthoc)
             slip = _DOUBTS.get(f"{table.number} | {cell.line} | {cell.column}")
