@@ -13,8 +13,6 @@ from regmixup.cli import list as list_verb
 from regmixup.storage import read_rows
 from tests.cli.running import logits_file, run
 
-MODULE = [sys.executable, "-m", "regmixup"]
-
 
 def test_help_names_every_verb_and_every_verb_has_help(capsys):
     assert run("--help") == 0

@@ -40,21 +40,12 @@ def test_predict_with_refreshed_batch_norm_stores_a_second_file(trained, capsys)
     assert (trained / "predictions-refreshed" / "digits__test.safetensors").is_file()
 
 
-def test_a_laplace_approximation_is_evaluated_from_stored_files_on_shifted_sets_too(trained, capsys, tmp_path):
-    names = ("digits/train", "digits/val", "digits/test", "digits-c/contrast/5")
-    files = {name: trained / "predictions" / f"{name.replace('/', '__')}.safetensors" for name in names}
-    words = ("--predictions", files["digits/test"], "--shift", files["digits-c/contrast/5"], "--method", "kfac-llla")
-    fitting = ("--recipe", "cifar10-wrn28-10", "--train", files["digits/train"])
-    assert run("predict", trained, *names, "--device", "cpu") == 0
-    assert run("evaluate", *words, *fitting) == 2
-    assert "needs features, which the predictions for 'digits-c/contrast/5' do not hold" in capsys.readouterr().err
-    assert run("predict", trained, *names, "--features", "--device", "cpu") == 0
-    assert run("evaluate", *words, *fitting, "--rows", "--out", tmp_path / "rows.csv") == 0
-    rows = read_rows(tmp_path / "rows.csv")
-    assert any(row.corruption == "contrast" for row in rows)
-    (prior,) = (row.value for row in rows if row.metric == "prior_variance")
-    (shown,) = (line.split() for line in capsys.readouterr().out.splitlines() if "prior_variance" in line)
-    assert shown[-1] == f"{prior:.4f}"  # it is no share of anything
+def test_features_of_shifted_sets_are_stored_where_asked_for(trained):
+    name = "digits-c/contrast/5"
+    for flags, stored in (((), False), (("--features",), True)):
+        assert run("predict", trained, name, *flags, "--device", "cpu") == 0
+        file = trained / "predictions" / "digits-c__contrast__5.safetensors"
+        assert (rm.predictions.load(file).features is not None) is stored
 
 
 @pytest.fixture(scope="module")

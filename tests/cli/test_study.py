@@ -69,25 +69,11 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
-    (tmp_path / "runs" / "study-mini" / "report.html").unlink()
-    assert run("report", "mini", "--runs", tmp_path / "runs") == 0  # by its name, although its file lies elsewhere
-    assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
     assert run("report", file, "--runs", tmp_path / "runs", "--out", tmp_path / "elsewhere") == 0
     written = {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()}
     assert {"report.csv", "report.html", "report.md", "report.tex"} < {*written}
     same = (tmp_path / "runs" / "study-mini" / "report.html").read_text()
     assert written["report.html"] == same
-
-
-def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
-    text = (
-        FEW_SETS.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
-    )
-    words = ("study", write_mini(tmp_path, text), "--runs", tmp_path / "runs", "--device", "cpu")
-    assert run(*words) == 0
-    capsys.readouterr()
-    assert run(*words, "--dry-run") == 0
-    assert "done    dnn seed 0" in capsys.readouterr().out
 
 
 def test_a_dry_run_says_first_what_the_study_is_about_and_what_to_expect(capsys, tmp_path, monkeypatch):

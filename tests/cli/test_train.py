@@ -61,10 +61,6 @@ def test_of_a_choice_that_is_made_twice_the_last_counts(capsys):
 def test_the_method_decides_which_flags_exist(capsys):
     assert run("train", "--method", "dnn", "--alpha", 1) == 2
     assert "--alpha" in capsys.readouterr().err
-    assert run("train", "--method=regmixup+cutmix", "--first.alpha", 5, "--dry-run", "--device", "cpu") == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["objective"]["first"]["alpha"] == 5
-    assert shown["objective"]["second"]["kind"] == "CutMix"
 
 
 def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
@@ -210,17 +206,6 @@ def test_balanced_class_weights_come_from_the_counts_of_the_train_set(tmp_path, 
     found = json.loads(capsys.readouterr().out)["objective"]["loss"]
     expected = {"kind": "CrossEntropy", "weight": [8 / 12, 8 / 4], "smoothing": 0.1}
     assert found == expected
-
-
-def test_a_run_with_balanced_weights_is_the_run_with_those_weights(tmp_path):
-    words = ["--runs", str(tmp_path), "--epochs", "1", "--method", "mixup+cutmix", "--device", "cpu"]
-    assert run("train", *words, "--class-weights", "balanced") == 0
-    (folder,) = tmp_path.iterdir()
-    labels = rm.data.load("digits/train").labels
-    weight = rm.losses.balanced_weight(labels, 10)
-    assert rm.Run.open(folder).config.objective.loss == rm.losses.CrossEntropy(weight)
-    assert run("train", *words, "--loss", "cross_entropy", "--loss.weight", *map(str, weight)) == 0
-    assert [*tmp_path.iterdir()] == [folder]
 
 
 def test_the_sides_of_an_alternate_have_flags_with_help(capsys):

@@ -105,8 +105,8 @@ def test_known_logits_give_the_known_histogram():
     """Two pairs, three lambdas, pair after pair: (certain, uniform, certain) and (certain, half, half)."""
     predictions = path_predictions([CERTAIN, UNIFORM, CERTAIN, CERTAIN, HALF, HALF], pairs=2, lambdas=3)
     profile = curves.path_curves(predictions, pairs=1, num_bins=4)
-    # Bins (lo, hi] of quarters of log 4, entropy 0 in the first: log 2 is the upper end of the second.
-    assert profile["counts"] == [[2, 0, 0, 0], [0, 1, 0, 1], [1, 1, 0, 0]]
+    # Bins [lo, hi) of quarters of log 4, log 4 in the last: log 2 is the lower end of the third.
+    assert profile["counts"] == [[2, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]
     assert profile["top"] == math.log(4)
     assert profile["mean"] == [0.0, round(1.5 * math.log(2), 5), round(0.5 * math.log(2), 5)]
     assert profile["pairs"] == [[0.0, round(math.log(4), 5), 0.0]]

@@ -103,7 +103,7 @@ class TestTables:
             ("label,cat,dog\n", "it is empty"),
             ("label,cat,target\n0,1,2\n", "the first line must name one column of labels, got label, target"),
             ("label,0,1\n0,1,2\n0,1\n", "line 3 must have 3 columns, got 2"),
-            ("label;0;1\n1;0,5;2\n0;1;2\n", "could not convert string '0,5' to float64 at row 0"),
+            ("label;0;1\n1;0,5;2\n0;1;2\n", "line 2 must hold numbers for the classes, .*: '0,5'"),
             (
                 "label,logit_cat,logit_dog\ncow,3,4\n",
                 r"or among the classes that the file names \(cat, dog\), got 'cow'",

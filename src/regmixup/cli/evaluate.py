@@ -13,19 +13,16 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
-from regmixup import methods, predictions, recipes
+from regmixup import predictions
 from regmixup.cli import split_flag
-from regmixup.cli.parsing import Switch, check_file, parse
+from regmixup.cli.parsing import check_file, parse
 from regmixup.config import check_count
-from regmixup.evaluation.compare import Measured, measure_models, names_of
+from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.names import printable
-from regmixup.posthoc import FittedPosthoc
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
-from regmixup.study.planned_run import usual_posthoc
 from regmixup.types import Predictions
 
 
@@ -37,13 +34,11 @@ class EvaluateVerb:
     as label, logit_cat, logit_dog; then a line per image). OOD files need no labels. Prints how a file was read where
     that was ambiguous.
 
-    Prints a summary; --rows and --out have every row. `--predictions mine.npz` says the same as `mine.npz`.
+    Prints a summary; --out has every row. `--predictions mine.npz` says the same as `mine.npz`.
 
     Example: regmixup evaluate mine.npz --ood svhn.npz --val val.npz
 
     Example: regmixup evaluate mine.npz --against theirs.npz --html page.html
-
-    Example: regmixup evaluate test.npz --method kfac-llla --train train.npz --val val.npz
     """
 
     predictions: Positional[Path]
@@ -69,27 +64,21 @@ class EvaluateVerb:
     against_train: Path | None = None
     """The second model's train predictions."""
     names: tuple[str, str] | None = None
-    """Names of the two models; by default as their files, or folders."""
-    method: str | None = None
-    """Apply this method's posthoc step to the predictions before scoring them, see `regmixup list methods`."""
-    recipe: str = "digits"
-    """The recipe whose selected values the method uses, see `regmixup list recipes`."""
+    """Names of the two models; by default as their files."""
     train: Path | None = None
-    """Train predictions with features, for scores of features (Mahalanobis, kNN, ...) and methods fitted on them."""
+    """Train predictions with features, for scores of features (Mahalanobis, kNN, ...)."""
     resamples: int = 1000
     """Bootstrap resamples behind the 95 % intervals; 0 for none."""
     html: Path | None = None
     """Also write a .html page with tables, figures and, of datasets by their names, examples of errors."""
     root: Path | None = None
     """Folder with the datasets' official files, for the examples in the page."""
-    rows: Switch = False
-    """Print every row, too, as fractions."""
     out: Path | None = None
     """Also write all rows to this .csv file."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Evaluate, print a summary and, if asked, every row, and write them to --html and --out."""
+    """Evaluate, print a summary and, if asked, write a page and every row."""
     named, others = split_flag("--predictions", args)  # the file may also be given without a flag
     verb = parse(EvaluateVerb, "evaluate", (*named, *others))
     check_count("resamples", verb.resamples, least=0)
@@ -101,7 +90,7 @@ def main(args: Sequence[str]) -> None:
         raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
     if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
-    names = verb.names or names_of(verb.predictions, verb.against or verb.predictions)
+    names = verb.names or (verb.predictions.stem, (verb.against or verb.predictions).stem)
     model = _model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)
     other = None
     if verb.against is not None:
@@ -109,21 +98,14 @@ def main(args: Sequence[str]) -> None:
         other = _model(verb, names[1], verb.against, *sets)
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
     measured = measure_models(model, other, bootstrap=bootstrap)
-    score = methods.get(verb.method).score if verb.method is not None else None
-    console = Console()
-    _show_summary(console, measured, score)
-    if verb.rows:
-        for subject, rows in zip(measured.models, measured.rows, strict=True):
-            print(f"\n{printable(subject.name)}\n{printable(rows.table(), keep=chr(10))}")
-        if bootstrap is not None:
-            print(f"\n{BINNED_INTERVALS}")
+    _show_summary(Console(), measured)
+    if verb.out is None:
+        print(f"all {len(measured.rows[0]):,} rows: --out rows.csv")
     else:
-        console.print(f"all {len(measured.rows[0]):,} rows: --rows, or --out rows.csv", highlight=False)
-    if verb.out is not None:
         write_rows(verb.out, [row for rows in measured.rows for row in rows])
         print(f"rows  {verb.out}")
     if verb.html is not None:
-        _write_page(verb, measured, score)
+        _write_page(verb, measured)
 
 
 def _model(
@@ -135,37 +117,32 @@ def _model(
     shift: Sequence[Path],
     ood: Sequence[Path],
 ) -> ModelPredictions:
-    validation = _load(verb, val) if val is not None else None
-    fitted_on = _load(verb, train) if train is not None else None
     return ModelPredictions(
         name=name,
         test=_load(verb, test, verb.labels),
-        validation=validation,
-        train=fitted_on,
-        posthoc=_posthoc(verb, fitted_on, validation),
+        validation=_load(verb, val) if val is not None else None,
+        train=_load(verb, train) if train is not None else None,
         shift=[_load(verb, path) for path in shift],
         ood=[_load(verb, path, labelled=False) for path in ood],
     )
 
 
-def _show_summary(console: Console, measured: Measured, score: str | None) -> None:
+def _show_summary(console: Console, measured: Measured) -> None:
     """Print what to read first: a line per quantity, with the interval of the value or of the difference."""
     from regmixup.report.evaluation_page import model_names, summarize, units
 
-    lines, names = summarize(measured, score), model_names(measured)
+    lines, names = summarize(measured), model_names(measured)
     two, test = len(names) > 1, measured.models[0].test
     about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {units(lines)}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in (*names, "difference") if two else ("value",):
         table.add_column(Text(name), justify="right", overflow="fold")
-    if measured.bootstrap is not None:
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("95 % interval" if measured.bootstrap is not None else "", justify="right", no_wrap=True)
     marks = {True: " ▲", False: " ▼", None: ""}
     for line in lines:
         cells = [f"{cell.text}{marks[cell.better]}" if cell is not None else "–" for cell in line.cells]
-        if measured.bootstrap is not None:
-            cells.append(line.cells[-1].bounds if line.cells[-1] is not None else "")
+        cells.append(line.cells[-1].bounds if line.cells[-1] is not None else "")
         table.add_row(Text(printable(line.title)), *map(Text, cells))
     console.print(Text(about if two else f"{names[0]}: {about}", overflow="fold"))
     console.print(table)
@@ -173,7 +150,7 @@ def _show_summary(console: Console, measured: Measured, score: str | None) -> No
         console.print("▲ ▼: better or worse, where the paired interval of the difference does not hold 0")
 
 
-def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> None:
+def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     from regmixup.report.evaluation_page import write_page
     from regmixup.study.figures import find_images
 
@@ -187,16 +164,8 @@ def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> No
     if (run / PROVENANCE).is_file():
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
-    write_page(verb.html, measured, images=looks, classes=classes if fitting else (), score=score)
+    write_page(verb.html, measured, images=looks, classes=classes if fitting else ())
     print(f"page  {verb.html}")
-
-
-def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predictions | None) -> FittedPosthoc | None:
-    if verb.method is None:
-        return None
-    recipes.get(verb.recipe)
-    posthoc = usual_posthoc(verb.method, verb.recipe)
-    return posthoc.fit(train=train, validation=validation) if posthoc is not None else None
 
 
 def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:

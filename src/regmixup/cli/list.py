@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
-import regmixup
 from regmixup import plugins
 from regmixup.cli.parsing import parse
 from regmixup.data.catalogue import FAMILIES, members
@@ -28,7 +25,7 @@ class ListVerb:
     """
 
     what: Positional[
-        Literal["all", "methods", "recipes", "networks", "constraints", "heads", "datasets", "studies", "objectives"]
+        Literal["all", "methods", "recipes", "networks", "constraints", "heads", "datasets", "studies"]
     ] = "all"
     """The list to print."""
 
@@ -46,18 +43,8 @@ def main(args: Sequence[str]) -> None:
         "heads": {name: head.description for name, head in HEADS.items()},
         "datasets": {name: f"{line} [{len(members(name))}]" for name, line in FAMILIES.items()},
         "studies": {name: ": ".join(filter(None, (study.title, study.cost))) for name, study in study_files.items()},
-        "objectives": _objectives(),
     }
     for title in lists if verb.what == "all" else [verb.what]:
         print(f"{title}:")
         for name, description in lists[title].items():
             print(f"  {name:20} {description}")
-
-
-def _objectives() -> dict[str, str]:
-    """Return the objectives' modules with the first line of their docstrings, read without importing them."""
-    files = sorted((Path(regmixup.__file__).parent / "objectives").glob("[!_]*.py"))
-    documents = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files}
-    registered = [origin for origin in plugins.REGISTERED.values() if origin.what == "objective"]
-    first_lines = {name: document.partition("\n")[0] for name, document in documents.items()}
-    return first_lines | {origin.name: f"registered by {origin.module}" for origin in registered}

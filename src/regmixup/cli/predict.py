@@ -45,7 +45,7 @@ class PredictVerb:
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
     features: Switch = False
-    """Also store the features of shifted sets, which `evaluate --method kfac-llla --shift` reads."""
+    """Also store the features of shifted sets, which a Laplace approximation of these needs."""
     refresh_batch_norm: Switch = False
     """First re-estimate batch-norm statistics on the clean train images; stored in predictions-refreshed."""
     out: Path | None = None

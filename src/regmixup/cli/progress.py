@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from regmixup.run_folder import describe
@@ -17,7 +17,6 @@ _EVERY = 60.0
 """Seconds between two lines where there is no terminal."""
 _WIDE = 120
 """Columns of a terminal that has room for bars; on a narrower one the numbers alone take two lines."""
-_PACE = ("images_per_second", "seconds_per_epoch")
 
 
 class LiveProgress:
@@ -34,15 +33,17 @@ class LiveProgress:
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             *bar,
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}", table_column=Column(ratio=1)),
             console=console,
             expand=True,
             transient=True,
             disable=not console.is_terminal,
+            speed_estimate_period=3600,  # an epoch may take minutes
+            get_time=lambda: time.monotonic(),
         )
         self.total = total
-        self.runs: TaskID | None = self.bars.add_task("runs", total=total, left="", note="") if total > 1 else None
+        self.runs: TaskID | None = self.bars.add_task("runs", total=total, note="") if total > 1 else None
         self.under_way: dict[str, TaskID] = {}
         self.done = 0
         self._execution = ""
@@ -55,12 +56,11 @@ class LiveProgress:
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
-    def begin(self, label: str, epochs: int) -> None:
+    def begin(self, label: str, total: int, unit: str = "epochs") -> None:
         """Add a run that starts, perhaps once more and with fewer epochs."""
         if label not in self.under_way:
-            task = self.bars.add_task(label, total=epochs, left="", note="", begun=time.monotonic(), pace={})
-            self.under_way[label] = task
-        self.bars.update(self.under_way[label], total=epochs)
+            self.under_way[label] = self.bars.add_task(label, note="", unit=unit)
+        self.bars.update(self.under_way[label], total=total)
 
     def hooks(self, label: str, epochs: int) -> dict[str, Any]:
         """Add a run that starts, and return the callbacks of `rm.train` that show it."""
@@ -78,27 +78,19 @@ class LiveProgress:
             self._print(self._execution)
 
     def step(self, label: str, record: dict[str, Any]) -> None:
-        pace = {name: record[name] for name in _PACE if name in record}
-        self.bars.update(self.under_way[label], pace=pace)
         done = record["epoch"] - 1 + record["step"] / record["steps"]
-        note = f"step {record['step']}/{record['steps']}, {describe([record])}"
-        self._show(label, done, f"epoch {record['epoch']}", note, pace.get("seconds_per_epoch"))
+        self._show(label, f"step {record['step']}/{record['steps']}, {describe([record])}", completed=done)
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
-        record = {**record, **self._task(label).fields["pace"]}  # that of the last step, if steps are shown
-        seconds = record.get("seconds_per_epoch", record["seconds"])
-        self._show(label, record["epoch"], f"epoch {record['epoch']}", describe([record]), seconds)
+        self._show(label, describe([record]), completed=record["epoch"])
 
     def advance(self, label: str, images: int, total: int) -> None:
         """Count images read or computed, of so many in all; the bar is removed after the last, all others at once."""
         for other in self.under_way.keys() - {label}:  # one follows another here, and fine-tuning does not say its end
             self.bars.remove_task(self.under_way.pop(other))
-        self.begin(label, total)
-        task = self._task(label)
-        done = int(task.completed) + images
-        pace = (time.monotonic() - task.fields["begun"]) / done if done else None
-        self._show(label, done, f"{done:,} images", "", pace)
-        if done >= total:
+        self.begin(label, total, "images")
+        self._show(label, "", advance=images)
+        if self.bars.tasks[-1].finished:
             self.bars.remove_task(self.under_way.pop(label))
 
     def end(self, label: str, note: str) -> None:
@@ -110,16 +102,16 @@ class LiveProgress:
             self.bars.update(self.runs, completed=self.done)
         self._print(f"[{self.done}/{self.total}] {label}: {note}")
 
-    def _task(self, label: str) -> Task:
-        return next(task for task in self.bars.tasks if task.id == self.under_way[label])
-
-    def _show(self, label: str, done: float, where: str, note: str, seconds_each: float | None) -> None:
-        """done: epochs, with a fraction, or images. where: the same in words, for what is not a terminal."""
-        total = int(self._task(label).total or 0)
-        left = "" if seconds_each is None else f"{timedelta(seconds=round((total - done) * seconds_each))} left"
-        self.bars.update(self.under_way[label], completed=done, left=left, note=note)
+    def _show(self, label: str, note: str, **progress: float) -> None:
+        """Show how far a run is. progress: what is `completed`, or by how much to `advance`."""
+        place = self.under_way[label]
+        self.bars.update(place, note=note, **progress)  # type: ignore[arg-type]
         if not self.console.is_terminal and time.monotonic() - self._printed >= _EVERY:
-            self._print(", ".join(filter(None, [f"{label}: {where} of {total:,}", note, left])))
+            task = next(task for task in self.bars.tasks if task.id == place)
+            parts = [f"{label}: {int(task.completed):,} of {int(task.total or 0):,} {task.fields['unit']}", note]
+            if task.time_remaining is not None:
+                parts.append(f"{timedelta(seconds=task.time_remaining)} left")
+            self._print(", ".join(filter(None, parts)))
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import parse
-from regmixup.report.output import print_report, write_report
+from regmixup.report.output import print_report
 from regmixup.report.results import Results
 
 
@@ -23,11 +22,9 @@ class ReportVerb:
     """
 
     study: Positional[str]
-    """A study by its name or TOML file, or its folder."""
+    """A study by its name or TOML file, or its folder, such as runs/study-digits."""
     runs: Path = Path("runs")
     """Folder with the run folders, or archives, for a study by name or file."""
-    scale: Literal["full", "smoke"] = "full"
-    """smoke: of a study that was run with --scale smoke; its runs lie in the folder smoke under --runs."""
     out: Path | None = None
     """Folder to write to; default: the study's own."""
 
@@ -35,24 +32,17 @@ class ReportVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(ReportVerb, "report", args)
     folder = Path(verb.study)
-    results = Results.open(folder if folder.is_dir() else _study_folder(verb), verb.out)
-    print_report(results, Console())
-    for path in write_report(results):
-        print(path)
+    print_report(Results.open(folder if folder.is_dir() else _study_folder(verb), verb.out), Console())
 
 
 def _study_folder(verb: ReportVerb) -> Path:
     """Return the folder of a study by name or file, with the rows of all its runs that are archived or measured."""
-    from regmixup.study.plan import load_study, studies
+    from regmixup.study.plan import load_study
     from regmixup.study.runner import collect
 
-    named = verb.runs / f"study-{verb.study}"
-    if verb.study not in studies() and (named / "study.json").is_file():  # by the name that its file has given it
-        return named
-    study, runs = load_study(verb.study, verb.scale), verb.runs
-    if verb.scale == "smoke" and (runs / "smoke").is_dir():  # else a folder of archives, which has no such folder
-        runs /= "smoke"
-    folder = collect(study, runs, verb.out)
+    folder = collect(load_study(verb.study), verb.runs, verb.out)
     if folder is None:
-        raise ValueError(f"runs must hold results of the study {verb.study}, got {runs}: no run of it is done there")
+        raise ValueError(
+            f"runs must hold results of the study {verb.study}, got {verb.runs}: no run of it is done there"
+        )
     return folder

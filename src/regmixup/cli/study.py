@@ -1,4 +1,4 @@
-"""`regmixup study`: run a study, or show its plan (--dry-run) or the state of its runs (--status)."""
+"""`regmixup study`: run a study, or show its plan and the state of its runs (--dry-run)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
-from regmixup.names import printable
 from regmixup.study.archive import archive_places
 from regmixup.study.cost import estimate
 from regmixup.study.dispatch import Launcher
@@ -73,8 +72,6 @@ class StudyVerb(Resources):
     dry_run: Switch = False
     """Print what the study is about and expected to show, the state of its runs, the time that is left, and what
     data is missing."""
-    status: Switch = False
-    """Print the state of every run, read from the run folders, and do nothing."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -92,9 +89,6 @@ def main(args: Sequence[str]) -> None:
     def look() -> list[Task]:
         return find_tasks(plan, verb.runs, launcher.device, archive_places(study, verb.archive, verb.runs))
 
-    if verb.status:
-        print("\n".join(status_lines(look())))
-        return
     if verb.dry_run:
         _print_plan(study, look(), verb)
         return
@@ -114,7 +108,10 @@ def main(args: Sequence[str]) -> None:
             minutes=verb.minutes,
         )
     if (folder / "rows.csv").is_file():
-        _print_results(folder, console)
+        from regmixup.report.output import print_report
+        from regmixup.report.results import Results
+
+        print_report(Results.open(folder), console)
     if verb.minutes is not None:
         print(f"left   {estimate(look())}")
 
@@ -149,18 +146,3 @@ def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
     if missing := missing_data([task.planned for task in tasks if not task.done], verb.root):
         print(missing)
-
-
-def _print_results(folder: Path, console: Console) -> None:
-    from regmixup.report.output import print_report, write_report
-    from regmixup.report.results import Results
-    from regmixup.report.tables import selection_table
-
-    results = Results.open(folder)
-    print_report(results, console)
-    if chosen := [choice for choice in results.selected if choice["values"] or choice["temperature"] is not None]:
-        choices = selection_table(chosen)
-        print(choices.caption)
-        for cells in (choices.heads, *choices.lines):
-            print("  ".join(map(printable, cells)))
-    print(f"rows    {results.folder / 'rows.csv'}\nreport  {write_report(results)[0]}")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Literal
 
-from docstring_parser import parse_from_object
 from rich.console import Console
-from tyro.conf import FlagCreatePairsOff, arg
+from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, arg
 
 from regmixup import data
 from regmixup.cli import split_flag
@@ -61,7 +59,7 @@ class TrainVerb(Resources):
     """
 
     training: Annotated[Recipe, arg(name="")]
-    objective_fields: Annotated[object, arg(name="")]
+    objective: Annotated[AvoidSubcommands[Objective], arg(name="")]  # its `loss` is no flag: --loss chooses it by name
     head_fields: Annotated[Head, arg(name="head")]
     """Hyper-parameters of the head that --head chooses."""
     constraint_fields: Annotated[object, arg(name="constraint")]
@@ -99,10 +97,10 @@ class TrainVerb(Resources):
 def main(args: Sequence[str]) -> None:
     words = ["--help" if word == "--help-all" else word for word in args]
     verb = parse(TrainVerb, "train", words, default=_defaults(args))
-    objective = _from_flags(verb.objective_fields)
+    objective = verb.objective
     loss = verb.loss_fields if isinstance(verb.loss_fields, Loss) else None
     if verb.class_weights == "balanced":
-        loss = _balanced(loss, verb, objective)
+        loss = _balanced(loss, verb)
     if loss is not None:
         objective = dataclasses.replace(objective, loss=loss)  # type: ignore[call-arg]
     config = TrainConfig(
@@ -141,7 +139,7 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
-        objective_fields=_to_flags(config.objective),
+        objective=config.objective,
         head_fields=config.head,
         constraint_fields=config.constraint or NoFlags(),
         loss_fields=_loss(_value_of("--loss", args), config.objective) or NoFlags(),
@@ -167,9 +165,9 @@ def _check_has_loss(flag: str, value: str, objective: Objective) -> None:
         raise ValueError(f"{flag} must be none for {own}, got {value}")
 
 
-def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> CrossEntropy:
+def _balanced(loss: Loss | None, verb: TrainVerb) -> CrossEntropy:
     """Return cross-entropy with weights from the class counts of the train set, which is read for it."""
-    _check_has_loss("--class-weights", "balanced", objective)
+    _check_has_loss("--class-weights", "balanced", verb.objective)
     loss = loss or CrossEntropy()
     if not isinstance(loss, CrossEntropy) or loss.weight is not None:
         raise ValueError(
@@ -178,34 +176,6 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
         )
     images = data.load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
-
-
-def _to_flags(objective: Objective) -> Any:
-    """Return an instance of a class with the objective's fields and their help, but without its loss.
-
-    The CLI library cannot parse a callable, and --loss chooses it by name. The class keeps the objective, `made_from`.
-    """
-    cls, hints = type(objective), get_type_hints(type(objective))
-    bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
-    texts = {param.arg_name: param.description for base in bases for param in parse_from_object(base).params}
-    flags = []
-    for name in (f.name for f in dataclasses.fields(objective) if f.name != "loss"):
-        value, hint = getattr(objective, name), hints[name]
-        if isinstance(value, Objective):
-            value = _to_flags(value)
-            hint = type(value)
-        flags.append((name, Annotated[hint, arg(help=texts.get(name))], field(default=value)))
-    kept = {"made_from": objective}
-    made = dataclasses.make_dataclass(cls.__name__, flags, namespace=kept, frozen=True, kw_only=True)
-    made.__doc__ = (inspect.getdoc(cls) or "").partition("\n\n")[0]
-    return made()
-
-
-def _from_flags(flags: Any) -> Objective:
-    """Return the objective that the flags were made from, with the parsed values."""
-    values = values_of(flags)
-    parts = {name: _from_flags(value) for name, value in values.items() if hasattr(value, "made_from")}
-    return dataclasses.replace(flags.made_from, **values | parts)
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str | None:

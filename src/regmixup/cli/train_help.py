@@ -6,9 +6,10 @@ Texts and defaults are those of the classes that the flags belong to, read from 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -25,12 +26,7 @@ GROUPS = {
     "where and how fast": ("runs", "root", "device", "precision", "compile", "dry_run"),
 }
 """Fields by group; those of the method's objective are a group of their own."""
-SOURCES = {
-    "TrainVerb": "cli/train.py",
-    "Resources": "cli/parsing.py",
-    "Recipe": "recipes.py",
-    "Engine": "training/engine.py",
-}
+SOURCES = ("cli/train.py", "cli/parsing.py", "recipes.py", "training/engine.py")
 
 
 def main(args: Sequence[str]) -> None:
@@ -38,61 +34,54 @@ def main(args: Sequence[str]) -> None:
     chosen_recipe = (split_flag("--recipe", args)[0] or ["digits"])[-1]
     chosen_method = (split_flag("--method", args)[0] or ["regmixup"])[-1]
     recipe, method = recipes.get(chosen_recipe), methods.get(chosen_method).at(chosen_recipe)
-    texts = {name: text for cls, file in SOURCES.items() for name, text in field_texts(PACKAGE / file, cls).items()}
-    defaults = vars(recipe) | dict(method.train) | {"recipe": chosen_recipe, "method": chosen_method}
-    defaults |= {"seed": 0, "runs": "runs", "compile": "auto", "class_weights": "none"}
+    fields = {name: field for file in SOURCES for name, field in read_fields(PACKAGE / file).items()}
+    defaults = vars(recipe) | dict(method.train) | {"recipe": chosen_recipe, "method": chosen_method, "runs": "runs"}
     console = Console(highlight=False)
     console.print("usage: regmixup train [--method NAME] [--recipe NAME] [options]\n", markup=False)
-    console.print(class_text(PACKAGE / SOURCES["TrainVerb"], "TrainVerb"), markup=False)
+    documents = {node.name: ast.get_docstring(node) or "" for node in _classes(PACKAGE / SOURCES[0])}
+    console.print(documents["TrainVerb"], markup=False)
     for title, names in GROUPS.items():
-        print_group(console, title, {name: texts[name] for name in names}, defaults)
+        print_group(console, title, {name: fields[name] for name in names}, defaults)
     objective = method.objective
     file = PACKAGE / "objectives" / f"{objective.name}.py"
-    texts = field_texts(file) if file.is_file() else {}  # a plugin's are known to --help-all alone
-    if fields := {name: text for name, text in texts.items() if name != "loss"}:
-        print_group(console, f"of the method {chosen_method}", fields, field_defaults(file) | dict(objective.fields))
+    fields = read_fields(file) if file.is_file() else {}  # a plugin's are known to --help-all alone
+    fields.pop("loss", None)
+    if fields:
+        print_group(console, f"of the method {chosen_method}", fields, objective.fields)
     console.print("\n--help-all lists every flag, those of augmentation, schedule, head, constraint and loss too.")
 
 
-def print_group(console: Console, title: str, texts: dict[str, str], defaults: dict[str, object]) -> None:
-    """Print a group of flags: the name, its text and its default."""
+def print_group(console: Console, title: str, fields: Mapping[str, Field], defaults: Mapping[str, object]) -> None:
+    """Print a group of flags: the name, its text and its default. defaults: those that are not the class's."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name, text in texts.items():
-        default = defaults.get(name)
+    for name, field in fields.items():
+        default = defaults.get(name, field.default)
         shown = "" if default in (None, "", False) else f" [{default}]"
-        table.add_row(f"  --{name.replace('_', '-')}", Text(" ".join(text.split()) + shown))
+        table.add_row(f"  --{name.replace('_', '-')}", Text(" ".join(field.text.split()) + shown))
     console.print(f"\n{title}:", markup=False)
     console.print(table)
 
 
-def field_texts(path: Path, cls: str | None = None) -> dict[str, str]:
-    """Return the docstrings below the fields of a class in a source file; without a name, of all its classes."""
-    texts = {}
-    for body in (node.body for node in _classes(path) if cls in (None, node.name)):
-        for field, text in pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                assert isinstance(field.target, ast.Name)
-                texts[field.target.id] = str(text.value.value)
-    return texts
+class Field(NamedTuple):
+    """The docstring below a field, and its default if that is a plain value."""
+
+    text: str
+    default: object
 
 
-def field_defaults(path: Path) -> dict[str, object]:
-    """Return the defaults of fields in a source file that are plain values."""
-    defaults: dict[str, object] = {}
-    for field in (field for node in _classes(path) for field in node.body if isinstance(field, ast.AnnAssign)):
-        value = field.value
-        if isinstance(value, ast.Call):  # field(default=20.0, ...)
-            value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
-        if isinstance(field.target, ast.Name) and isinstance(value, ast.Constant):
-            defaults[field.target.id] = value.value
-    return defaults
-
-
-def class_text(path: Path, cls: str) -> str:
-    """Return the docstring of a class in a source file."""
-    return next(ast.get_docstring(node) or "" for node in _classes(path) if node.name == cls)
+def read_fields(path: Path) -> dict[str, Field]:
+    """Return the fields of the classes in a source file by name."""
+    fields = {}
+    for field, text in (pair for node in _classes(path) for pair in pairwise(node.body)):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            value = field.value
+            if isinstance(value, ast.Call):  # field(default=20.0, ...)
+                value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
+            default = value.value if isinstance(value, ast.Constant) else None
+            fields[ast.unparse(field.target)] = Field(str(text.value.value), default)
+    return fields
 
 
 def _classes(path: Path) -> list[ast.ClassDef]:

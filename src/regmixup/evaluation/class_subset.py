@@ -40,9 +40,7 @@ def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
 def restrict_predictions(predictions: Predictions) -> Predictions:
     """Return logits and labels of a set's own classes, with a name that says so; unchanged for a set of all classes."""
     subset = subset_of(predictions.info)
-    if not subset:
-        return predictions
-    return _restricted(predictions, subset, restrict_labels(predictions.labels, subset))
+    return _restricted(predictions, subset) if subset else predictions
 
 
 def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Predictions]:
@@ -54,22 +52,18 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
     if not subset:
         return test, ood
     inside = torch.isin(test.labels, torch.tensor(subset, device=test.labels.device))
-    images = some_samples(test, inside)
-    return (
-        _restricted(images, subset, restrict_labels(images.labels, subset)),
-        _restricted(ood, subset, torch.full_like(ood.labels, -1)),
-    )
+    return _restricted(some_samples(test, inside), subset), _restricted(ood, subset, labelled=False)
 
 
-def _restricted(predictions: Predictions, subset: Sequence[int], labels: Tensor) -> Predictions:
-    probs = predictions.probs
+def _restricted(predictions: Predictions, subset: Sequence[int], *, labelled: bool = True) -> Predictions:
+    labels, probs = predictions.labels, predictions.probs
     if probs is not None:
         # Those given that the class is one of these; as for logits, where they are their softmax.
         probs = probs[:, list(subset)]
         probs = probs / probs.sum(dim=1, keepdim=True)
     return Predictions(
         predictions.logits[:, list(subset)],
-        labels,
+        restrict_labels(labels, subset) if labelled else torch.full_like(labels, -1),
         probs=probs,
         dataset=f"{predictions.dataset} ({len(subset)} classes)",
         role=predictions.role,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from regmixup.evaluation.evaluate import ModelPredictions, evaluate
 from regmixup.evaluation.rows import Rows
@@ -91,31 +90,20 @@ def check_same_images(first: Predictions, second: Predictions) -> None:
     Traceback (most recent call last):
     ValueError: the test set must be the same images in the same order for both models: 2 of 3 labels differ, ...
     """
-    reason = ""
-    prints = [predictions.info.get("data") for predictions in (first, second)]
-    if first.logits.shape != second.logits.shape:
-        reason = f"their logits are {tuple(first.logits.shape)} and {tuple(second.logits.shape)}"
-    elif None not in prints and prints[0] != prints[1]:
-        reason = f"their data have the fingerprints {str(prints[0])[:12]} and {str(prints[1])[:12]}"
+    shapes = [tuple(predictions.logits.shape) for predictions in (first, second)]
+    prints = sorted({predictions.info.get("data", "")[:12] for predictions in (first, second)} - {""})
+    if shapes[0] != shapes[1]:
+        reason = f"their logits are {shapes[0]} and {shapes[1]}"
+    elif len(prints) > 1:
+        reason = f"their data have the fingerprints {' and '.join(prints)}"
     else:
         known = (first.labels >= 0) & (second.labels >= 0)
         unequal = (known & (first.labels != second.labels)).nonzero()
-        if len(unequal):
-            place = f"the first in line {int(unequal[0])} (counted from 0)"
-            reason = f"{len(unequal):,} of {len(first):,} labels differ, {place}"
-    if reason:
-        name = first.dataset or "the test set"
-        raise ValueError(f"{name} must be the same images in the same order for both models: {reason}")
-
-
-def names_of(first: Path, second: Path) -> tuple[str, str]:
-    """Return names by which two files can be told apart: the innermost parts of their paths that differ.
-
-    >>> names_of(Path("mine.npz"), Path("theirs.npz")), names_of(Path("runs/a/test.npz"), Path("runs/b/test.npz"))
-    (('mine', 'theirs'), ('a', 'b'))
-    """
-    paths = [(path.stem, *reversed(path.absolute().parent.parts)) for path in (first, second)]
-    return next((pair for pair in zip(*paths, strict=False) if pair[0] != pair[1]), (first.stem, second.stem))
+        if len(unequal) == 0:
+            return
+        reason = f"{len(unequal):,} of {len(first):,} labels differ, the first in line {int(unequal[0])} (from 0)"
+    name = first.dataset or "the test set"
+    raise ValueError(f"{name} must be the same images in the same order for both models: {reason}")
 
 
 def _pair_up(kind: str, first: Sequence[Predictions], second: Sequence[Predictions]) -> list[Predictions]:

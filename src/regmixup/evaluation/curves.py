@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -95,12 +96,7 @@ def roc_at(id_scores: Tensor, ood_scores: Tensor, grid: Sequence[float] = FPR) -
     [0.5, 0.75, 1.0]
     """
     curve = roc_curve(id_scores, ood_scores)
-    wanted = torch.tensor(grid, dtype=curve.fpr.dtype)
-    left = torch.searchsorted(curve.fpr, wanted, right=True) - 1
-    right = (left + 1).clamp(max=len(curve.fpr) - 1)
-    width = (curve.fpr[right] - curve.fpr[left]).clamp(min=1e-300)
-    share = ((wanted - curve.fpr[left]) / width).clamp(0, 1)
-    return _rounded(torch.lerp(curve.tpr[left], curve.tpr[right], share))
+    return np.interp(grid, curve.fpr.numpy(), curve.tpr.numpy()).round(5).tolist()
 
 
 def risk_at(scores: Tensor, correct: Tensor, grid: Sequence[float] = COVERAGE) -> list[float]:
@@ -137,11 +133,9 @@ def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> 
     paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
     values = score_all(predictions)["entropy"].reshape(paths, lambdas)
     top = math.log(predictions.logits.shape[1])
-    edges = torch.linspace(0, top, num_bins + 1, dtype=values.dtype)
-    index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
     return {
         "top": top,
-        "counts": torch.nn.functional.one_hot(index, num_bins).sum(dim=0).tolist(),
+        "counts": [histogram(entropies, 0.0, top, num_bins=num_bins) for entropies in values.T],
         "mean": _rounded(values.mean(dim=0)),
         "pairs": [_rounded(entropies) for entropies in values[:pairs]],
     }

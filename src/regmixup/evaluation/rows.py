@@ -29,15 +29,12 @@ class Rows(list[Row]):
         self.resampled = resampled if resampled is not None else {}
 
     def __repr__(self) -> str:
-        return self.table(most=_SHOWN)
-
-    def table(self, most: int | None = None) -> str:
-        """Return a line of text per row, values as fractions. most: rows to show; default, all."""
-        lines = [_COLUMNS, *map(_cells, self[:most])]
+        """Return a line of text per row, values as fractions."""
+        lines = [_COLUMNS, *map(_cells, self[:_SHOWN])]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
         shown = ["  ".join(cells).rstrip() for cells in padded]
-        if most is not None and len(self) > most:
+        if len(self) > _SHOWN:
             shown.append(f"... {len(self):,} rows in all; .to_pandas() has every one")
         return "\n".join(shown)
 

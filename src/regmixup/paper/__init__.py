@@ -50,10 +50,6 @@ class PaperCell:
         """Return the name of the column; unique in its table."""
         return f"{self.network} {self.train_set} {self.dataset}" + (f"[{self.setting}]" if self.setting else "")
 
-    @property
-    def number(self) -> float:
-        return float(self.text.replace(",", "."))
-
 
 @dataclass(frozen=True)
 class PaperTable:
@@ -135,10 +131,10 @@ def paper_value(
 ) -> PaperValue | None:
     """Return the paper's number, or None where it has none.
 
-    method: by name, and in a cross-validation with its values: "regmixup(alpha=20, eta=1)". metric: accuracy, ece,
-    adaptive_ece or auroc, or, as in Table 9, temperature, prior_variance, alpha, c, ratio or samples. dataset: "(200
-    classes)" and "(rebuilt)" after the name are ignored, like "-90" after that of the train set. score: "" for the
-    score that the paper uses for the method; for any other the paper has no number.
+    method: by name, and in a cross-validation as a study labels it: "regmixup(alpha=20, eta=1)". metric: accuracy,
+    ece, adaptive_ece or auroc, or, as in Table 9, temperature, prior_variance, alpha, c, ratio or samples. dataset:
+    "(200 classes)" and "(rebuilt)" after the name are ignored, like "-90" after that of the train set. score: "" for
+    the score that the paper uses for the method; for any other the paper has no number.
 
     >>> number = paper_value(method="regmixup", network="wrn28-10", train_set="cifar10/train",
     ...                      dataset="cifar10/test", metric="accuracy")
@@ -148,7 +144,7 @@ def paper_value(
     known = methods.METHODS.get(method)
     if metric == "auroc" and score and (known is None or known.score != score):
         return None
-    place = (_canonical(method), network.removesuffix("-sngp"), train_set.partition("/")[0])
+    place = (method, network.removesuffix("-sngp"), train_set.partition("/")[0])
     return _index().get((*place, dataset.partition(" (")[0], metric, posthoc))
 
 
@@ -166,9 +162,10 @@ def _index() -> dict[tuple[str, ...], PaperValue]:
     index: dict[tuple[str, ...], PaperValue] = {}
     for table in TABLES.values():
         for cell in table.cells:
-            metric, value = cell.metric, round(cell.number / 100, 6)
+            number = float(cell.text.replace(",", "."))
+            metric, value = cell.metric, round(number / 100, 6)
             if metric == "selected":
-                metric, value = _SELECTED[cell.line.partition("; ")[2]], cell.number
+                metric, value = _SELECTED[cell.line.partition("; ")[2]], number
             posthoc = "temperature" if metric == "temperature" else table.posthoc
             place = (_method(table, cell), cell.network, cell.train_set, cell.dataset, metric, posthoc)
             slip = _DOUBTS.get(f"{table.number} | {cell.line} | {cell.column}")
@@ -183,17 +180,7 @@ def _index() -> dict[tuple[str, ...], PaperValue]:
 def _method(table: PaperTable, cell: PaperCell) -> str:
     """Return the method of a cell, by our name."""
     if table.grid:
-        settings = [f"alpha={cell.line}", *([cell.setting] if cell.setting else [])]
-        return _canonical(f"{table.grid}({', '.join(settings)})")
+        values = f"alpha={cell.line}, {cell.setting}" if cell.setting else f"alpha={cell.line}"
+        return f"{table.grid}({values})"
     plain = re.sub(r" \(.*\)|^vit-", "", cell.line.partition(";")[0].lower())
     return _SPELLINGS.get(plain, plain)
-
-
-def _canonical(method: str) -> str:
-    """Return a name with its values in their shortest form.
-
-    >>> _canonical("regmixup(alpha=10.0,eta=0.1)"), _canonical("dnn")
-    ('regmixup(alpha=10, eta=0.1)', 'dnn')
-    """
-    spaced = re.sub(r", *", ", ", method)
-    return re.sub(r"=(\d*\.?\d+)(?=[,)])", lambda number: f"={float(number[1]):g}", spaced)

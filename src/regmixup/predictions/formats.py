@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import re
 import zipfile
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -145,7 +146,7 @@ def _column(place: int, name: str) -> _Column:
 
 
 def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
-    """Read a line of names, then a line per sample, in two passes: the second reads the numbers of the classes."""
+    """Read a line of names, then a line per sample."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         separator = max(",;\t", key=file.readline().count)
         file.seek(0)
@@ -155,15 +156,30 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
         if len(of_labels) > 1:
             names = ", ".join(column.name for column in of_labels)
             raise ValueError(f"the first line must name one column of labels, got {names}")
-        labels = _read_labels(lines, len(columns), of_labels[0].place if of_labels else None)
         others = [column for column in columns if column not in of_labels]
-        chosen = _class_columns(others, set(labels), patterns)
-        file.seek(0)
-        places = [column.place for column in chosen]
-        numbers = np.loadtxt(
-            file, delimiter=separator, skiprows=1, usecols=places, ndmin=2, quotechar='"', comments=None
+        named = _class_columns(others, patterns)
+        chosen = named or others
+        numbers, labels = array("d"), []
+        for cells in filter(None, lines):
+            if len(cells) != len(columns):
+                contract = f"line {lines.line_num} must have {len(columns)} columns"
+                raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
+            try:
+                numbers.extend(float(cells[column.place]) for column in chosen)
+            except ValueError as error:
+                contract = f"line {lines.line_num} must hold numbers for the classes, or --columns must name these"
+                raise ValueError(f"{contract}: {error}; {_got(columns)}") from error
+            labels += [cells[column.place].strip() for column in of_labels]
+    if not (numbers or labels):
+        raise ValueError("it is empty: there is no line of numbers")
+    # Without a name that tells, columns are the classes only if they are called as the labels that occur.
+    if not named and (patterns or {column.name for column in others} != set(labels)):
+        raise ValueError(
+            "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
+            f"K - 1; or name them, such as --columns 'logit_*', {_got(others)}"
         )
     arrays: dict[str, Any] = {"labels": np.array(labels)} if of_labels else {}
+    table = np.array(numbers).reshape(-1, len(chosen))
     for name, prefixes in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
         of_field = [i for i, column in enumerate(chosen) if column.prefix in prefixes]
         classes = [chosen[i].class_name for i in of_field]
@@ -171,49 +187,27 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
             contract = "columns of logits and of probs must name the same classes in the same order"
             raise ValueError(f"{contract}, {_got(columns)}")
         if of_field:
-            arrays[name] = numbers[:, of_field]
+            arrays[name] = table[:, of_field]
     left_out = [repr(column.name) for column in others if column not in chosen]
     return Contents(arrays, notes=[f"left out: {', '.join(left_out)}"] if left_out else [])
 
 
-def _read_labels(lines: Any, width: int, place: int | None) -> list[str]:
-    """Return the cells at a place, if given, of the lines below the names. lines: a `csv.reader`; width: columns."""
-    empty, labels = True, []
-    for cells in filter(None, lines):
-        empty = False
-        if len(cells) != width:
-            contract = f"line {lines.line_num} must have {width} columns"
-            raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-        if place is not None:
-            labels.append(cells[place].strip())
-    if empty:
-        raise ValueError("it is empty: there is no line of numbers")
-    return labels
+def _class_columns(columns: Sequence[_Column], patterns: Sequence[str]) -> list[_Column]:
+    """Return the columns whose names tell that they are the classes, in the order of numbers where all are numbers.
 
-
-def _class_columns(columns: Sequence[_Column], labels: set[str], patterns: Sequence[str]) -> list[_Column]:
-    """Return the columns of the classes, in the order of numbers where all classes are called by numbers.
-
-    They are those that match a pattern, or else have a prefix, or else are called 0 to K - 1, or else all, if they are
-    called as the labels that occur.
+    They are those that match a pattern, or else have a prefix, or else are called 0 to K - 1.
     """
     of_models = [column for column in columns if column.prefix in ("logit", "prob")]
     of_classes = [column for column in columns if column.prefix == "class"]  # beside logits class_id is no class
     numbered = [column for column in columns if column.name.isdecimal()]
-    chosen: list[_Column] = []
     if patterns:
         chosen = [column for column in columns if any(fnmatchcase(column.name, pattern) for pattern in patterns)]
     elif of_models or of_classes:
         chosen = of_models or of_classes
-    elif sorted(int(column.name) for column in numbered) == list(range(len(numbered))) != []:
+    elif sorted(int(column.name) for column in numbered) == list(range(len(numbered))):
         chosen = numbered
-    elif {column.name for column in columns} == labels:
-        chosen = list(columns)
-    if not chosen:
-        raise ValueError(
-            "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
-            f"K - 1; or name them, such as --columns 'logit_*', {_got(columns)}"
-        )
+    else:
+        chosen = []
     if all(column.class_name.isdecimal() for column in chosen):
         chosen.sort(key=lambda column: int(column.class_name))
     return chosen

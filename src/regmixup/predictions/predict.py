@@ -69,36 +69,18 @@ class Options(TypedDict, total=False):
 
 
 def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
-    """Return a run's predictions for datasets. What is stored but damaged is made again, with a warning."""
+    """Return a run's predictions for datasets."""
     store(run, datasets, **options)
-    stored = []
-    for name in datasets:
-        path = run.predictions_path(name)
-        try:
-            stored.append(files.load(path))
-        except ValueError as error:
-            warnings.warn(f"{error}; predicted again", stacklevel=2)
-            path.unlink(missing_ok=True)
-            store(run, [name], **options)
-            stored.append(files.load(path))
-    return stored
+    return [files.load(run.predictions_path(name)) for name in datasets]
 
 
-def store(
-    run: TrainedRun,
-    datasets: Sequence[str],
-    *,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-    features: bool | None = None,
-) -> None:
+def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> None:
     """Make and store the predictions that are not stored yet, without reading those that are.
 
     Those of an ensemble are the mean of its members' logits, with the members' own beside it. Under torchrun all
     processes must call this, and share the images.
     """
-    options: Options = {"root": root, "device": device, "features": features}
-    with joined(choose_device(device)) as ranks:
+    with joined(choose_device(options.get("device"))) as ranks:
         lacking = ranks.from_first([name for name in datasets if ranks.first and not _is_stored(run, name, options)])
         if not lacking:
             return
@@ -122,7 +104,7 @@ def _mean(run: TrainedRun, name: str) -> Predictions:
 
 
 def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
-    """Return True if the file for a dataset records this run, dataset and precision.
+    """Return True if the file for a dataset records this run, dataset and precision; a damaged one records nothing.
 
     Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
     """
@@ -134,11 +116,11 @@ def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
     except ValueError as error:
         warnings.warn(f"{error}; predicted again", stacklevel=2)
         return False
-    if options["features"] and run.config.members == 1 and "features" not in fields:
+    if options.get("features") and run.config.members == 1 and "features" not in fields:
         return False
     if any(info.get(key, "") != text for key, text in _record(run, name).items()):
         return False
-    return not find(name).may_change or info.get("data") == data.load(name, root=options["root"]).fingerprint
+    return not find(name).may_change or info.get("data") == data.load(name, root=options.get("root")).fingerprint
 
 
 def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
@@ -151,8 +133,8 @@ def _predict_each(
     run: TrainedRun, names: list[str], ranks: Ranks, options: Options
 ) -> Iterator[tuple[str, Predictions | None]]:
     """Yield the predictions for each dataset, while the next ones are read."""
-    root, features = options["root"], options["features"]
-    model = run.model(device=options["device"], root=root)
+    root, features = options.get("root"), options.get("features")
+    model = run.model(device=options.get("device"), root=root)
     where = next(model.parameters()).device
     model = model.to(memory_format=memory_format(run.predicts_in, where))
     if run.batch_norm != "trained":

@@ -6,17 +6,25 @@ from pathlib import Path
 
 from rich.console import Console
 
+from regmixup.names import printable
 from regmixup.report.page import render
 from regmixup.report.results import Results
-from regmixup.report.tables import selection_table, study_tables
+from regmixup.report.tables import SELECTION, selection_table, study_tables
 from regmixup.report.writers import escape_markdown, markdown_table, print_table, to_csv, to_latex, to_markdown
 from regmixup.storage import write_text
 
 
 def print_report(results: Results, console: Console) -> None:
-    """Print the main table of every setting."""
+    """Write the report, and print the main table of every setting, what was selected, and the files written."""
+    written = write_report(results)
     for tables in study_tables(results):
         print_table(tables[0], console)
+    if results.selected:
+        console.print(SELECTION, highlight=False)
+        for cells in selection_table(results.selected):
+            console.print("  ".join(map(printable, cells)), markup=False, highlight=False, soft_wrap=True)
+    for path in written:
+        console.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
 def write_report(results: Results) -> list[Path]:
@@ -27,9 +35,8 @@ def write_report(results: Results) -> list[Path]:
     written = [table for part in tables for table in part if table.columns]
     parts = [f"# {escape_markdown(results.title)}\n", *map(to_markdown, written)]
     if results.selected:
-        selected = selection_table(results.selected)
-        lines = [[*map(escape_markdown, line)] for line in selected.lines]
-        parts.append(f"{selected.caption}.\n\n{markdown_table(selected.heads, lines)}")
+        heads, *lines = ([*map(escape_markdown, line)] for line in selection_table(results.selected))
+        parts.append(f"{SELECTION}.\n\n{markdown_table(heads, lines)}")
     texts = {
         "report.html": render(results, tables),
         "report.md": "\n".join(parts),

@@ -21,7 +21,7 @@ from regmixup.recipes import Recipe
 from regmixup.report.leaderboard import leaderboard
 from regmixup.report.results import Results, Setting
 from regmixup.report.script_data import LEAST_P, script_data
-from regmixup.report.tables import Table, selection_table
+from regmixup.report.tables import SELECTION, Table, selection_table
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
@@ -111,7 +111,7 @@ def word_table(caption: str, heads: Sequence[str], lines: Iterable[Sequence[obje
 
 def _lead(results: Results) -> str:
     labels = {run.label for run in results.runs}
-    seeds = max(setting.seeds for setting in results.settings)
+    seeds = max(len(setting.of(label)) for setting in results.settings for label in setting.labels)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
     counts = f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."
     return f"{counts} AUROC in the tables of results is by the score of each method. T is fitted on validation data."
@@ -125,8 +125,8 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     shown = fill("study.html", "results", list(zip(titles, tables, strict=True)))
     yield PageSection("results", "Results", shown)
     if results.selected:
-        selected = selection_table(results.selected)
-        body = word_table(selected.caption, selected.heads, selected.lines)
+        heads, *lines = selection_table(results.selected)
+        body = word_table(SELECTION, heads, lines)
         yield PageSection("selected", "What was selected, and on what", body)
     if results.about.strip():
         yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))

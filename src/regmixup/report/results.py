@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from regmixup import methods, recipes, run_folder
+from regmixup import run_folder
 from regmixup.methods import METHODS, REFERENCE
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Design
@@ -61,17 +61,6 @@ class RunRecord:
         """Return what `regmixup.study.figures.figure_data` made; empty if it stored nothing."""
         return run_folder.read_figures(self.folder, self.stem)
 
-    @property
-    def key(self) -> str:
-        """Return the `run` of its rows."""
-        return self.folder.name[-12:]
-
-    @cached_property
-    def changes(self) -> list[str]:
-        """Return how its configuration differs from the recipe: "epochs 20 instead of 350"."""
-        known = self.recipe in RECIPES and self.method in METHODS
-        return changed_fields(self.config, recipe=self.recipe, method=self.method) if known else []
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -90,11 +79,6 @@ class Setting:
     def of(self, label: str) -> list[RunRecord]:
         """Return the runs of one label, one per seed."""
         return [run for run in self.runs if run.label == label]
-
-    @property
-    def seeds(self) -> int:
-        """Return the largest number of seeds of a label."""
-        return max(len(self.of(label)) for label in self.labels)
 
     @cached_property
     def design(self) -> Design:
@@ -155,7 +139,8 @@ class Results:
         runs: dict[str, list[RunRecord]] = {}
         for run in self.runs:
             runs.setdefault(run.recipe, []).append(run)
-        places = {(run.key, run.label): run.recipe for run in self.runs}
+        # A row names its run by the end of the folder's name.
+        places = {(run.folder.name[-12:], run.label): run.recipe for run in self.runs}
         rows: dict[str, list[Row]] = {name: [] for name in runs}
         for row in self.rows:
             if (row.run, row.method) in places:
@@ -175,7 +160,7 @@ def _title(config: dict[str, Any]) -> str:
 
 
 def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> list[str]:
-    """Return what a configuration (as in config.json) changes in a recipe with a method's own values.
+    """Return what a configuration (as in config.json) changes in a recipe with a method's own values; [] if unknown.
 
     >>> changed_fields({"epochs": 30, "lr": 0.1}, recipe="cifar10-wrn28-10", method="dnn")
     ['epochs 30 instead of 350']
@@ -184,8 +169,10 @@ def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> li
     >>> changed_fields({"milestones": []}, recipe="cifar10-wrn28-10", method="dnn")
     ['milestones none instead of 150, 250']
     """
-    fields = methods.get(method.partition("(")[0]).at(recipe).train
-    wanted = {**dataclasses.asdict(recipes.get(recipe)), **fields}
+    if recipe not in RECIPES or method not in METHODS:
+        return []
+    fields = METHODS[method].at(recipe).train
+    wanted = {**dataclasses.asdict(RECIPES[recipe]), **fields}
     wanted["shards"] = wanted["shards"] or 1  # the recipes leave it to the number of processes; the paper had one
     del wanted["precision"]  # resolved for the device, and so no change of the recipe
     return [

@@ -14,7 +14,7 @@ from typing import Any
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
 from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, is_ensemble, known_method
-from regmixup.report.results import Results, Setting
+from regmixup.report.results import Results, Setting, changed_fields
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
@@ -36,7 +36,7 @@ def study_tables(results: Results) -> list[list[Table]]:
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
     """Make a table of the columns that have a value. subject: distinguishes it from the setting's first table."""
-    changed = {run.label: run.changes for run in setting.runs}
+    changed = {run.label: changed_fields(run.config, recipe=run.recipe, method=run.method) for run in setting.runs}
     caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
     label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
     rows = setting.aggregation
@@ -193,28 +193,19 @@ def letter(index: int) -> str:
     return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
-@dataclass(frozen=True)
-class WordTable:
-    """A table of words."""
-
-    caption: str
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
+SELECTION = "Selected on validation sets, mean over seeds; scores in percent"
+"""The caption of a selection."""
 
 
-def selection_table(choices: Sequence[Mapping[str, Any]]) -> WordTable:
-    """Return the values a study selected on validation sets, a line per choice. choices: of its selected.json.
+def selection_table(choices: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the values a study selected on validation sets: the headings, then a line per choice of selected.json.
 
     Columns that are empty are left out: a study without grids has only chosen T.
     """
     heads = ("recipe", "method", "selected", "by", "score", "T (by ECE)", "on", "seeds")
     lines = [_selection_line(choice) for choice in choices]
     filled = [place for place in range(len(heads)) if any(line[place] for line in lines)]
-    return WordTable(
-        "Selected on validation sets, mean over seeds; scores in percent",
-        [heads[place] for place in filled],
-        [[line[place] or "–" for place in filled] for line in lines],
-    )
+    return [[line[place] or "–" for place in filled] for line in (heads, *lines)]
 
 
 def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ What `regmixup study` and `rm.study.run` do, in order:
     archive    keep the results without the weights          archive.py
     collect    write one table of rows and the selection     runner.py, select.py
 
-`--status` and `--dry-run` stop after the second step and print states (status.py) and time left (cost.py).
+`--dry-run` stops after the second step and prints states (status.py) and time left (cost.py).
 
 A planned run is one line of a table; several lines can share one training. A row is one measured value. A companion is
 a second training, without the validation images, that chooses temperature and prior variance for a model trained on
