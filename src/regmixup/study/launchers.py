@@ -1,7 +1,14 @@
 """Launchers: where the runs of a study are executed. Every launcher gives the same rows.
 
 `InTurn` executes one run after the other in this process, `Processes` starts a process per device, `RayTasks` uses a
-Ray cluster. Progress is recorded in the run folders only.
+Ray cluster. Progress is recorded in the run folders only. Each has
+
+    device      the kind of device, which decides the precision of the runs and so their folders
+    open        get ready for the tasks of one study
+    has_room    return whether a task would start now
+    submit      start a task
+    wait        wait at most so many seconds, and return what has ended
+    close       stop what still runs
 """
 
 from __future__ import annotations
@@ -17,19 +24,31 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from regmixup.config import check_number
 from regmixup.run_folder import write_failure
-from regmixup.study.dispatch import Progress
 from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
+from regmixup.training.reporting import EpochRecord
 from regmixup.training.stopping import Interrupted
 
 RETRIES = 3
 """Retries of a run in one study after its process was lost."""
+
+
+class Progress(Protocol):
+    """A display of runs. begin: add a run, or do nothing if it is there already.
+
+    hooks: the same, and return the callbacks of a run that this process trains.
+    """
+
+    def begin(self, label: str, epochs: int) -> None: ...
+    def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
+    def epoch(self, label: str, record: EpochRecord) -> None: ...
+    def end(self, label: str, note: str) -> None: ...
 
 
 class InTurn:
@@ -242,3 +261,6 @@ class RayTasks:
 def _attempt_on_ray(job: Job, task: Task, device: torch.device, threads: int) -> TaskOutcome:
     torch.set_num_threads(threads)
     return attempt(job, task, device)
+
+
+Launcher: TypeAlias = InTurn | Processes | RayTasks
