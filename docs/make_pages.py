@@ -16,6 +16,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "results"))
 
+import torch  # noqa: E402
 from archives import load  # noqa: E402
 from build import HEADLINE, means  # noqa: E402
 
@@ -25,6 +26,7 @@ from regmixup.recipes import RECIPES  # noqa: E402
 from regmixup.report.writers import markdown_table  # noqa: E402
 from regmixup.study.cost import estimate, step_times  # noqa: E402
 from regmixup.study.plan import load_study, studies  # noqa: E402
+from regmixup.study.tasks import find_tasks  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}
@@ -190,7 +192,8 @@ def write_cards(folder: Path) -> None:
 def study_with_cost(name: str) -> str:
     """Return the text of a study file with its estimated cost."""
     text = studies()[name].read_text(encoding="utf-8")
-    return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(load_study(name).runs())}"', text, count=1)
+    tasks = find_tasks([*load_study(name).runs()], DOCS, torch.device("cuda"), [])  # no run lies there
+    return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(tasks)}"', text, count=1)
 
 
 def studies_page() -> str:

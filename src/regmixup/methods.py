@@ -293,3 +293,18 @@ def register(method: Method) -> None:
         raise ValueError(f"method must be a Method, got {method!r}")
     plugins.record("method", method.name, METHODS)
     METHODS[method.name] = method
+
+
+def images_per_clean_image(objective: Mapping[str, Any]) -> float:
+    """Return how many images a step forwards for a clean one. objective: as in config.json.
+
+    >>> images_per_clean_image({"kind": "RegMixup", "samples": 1}), images_per_clean_image({"kind": "Mixup"})
+    (2.0, 1.0)
+    """
+    kind = objective["kind"]
+    if kind == "Alternate":
+        first, second = (images_per_clean_image(objective[side]) for side in ("first", "second"))
+        return objective["probability"] * first + (1 - objective["probability"]) * second
+    if kind in ("RegMixup", "RegCutMix", "RegGaussianNoise"):  # one more for each of `samples`
+        return 1.0 + objective.get("samples", 1)
+    return 3.0 if kind == "AugMix" else 1.0

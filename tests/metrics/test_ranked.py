@@ -11,7 +11,6 @@ from regmixup.metrics.bootstrap import Bootstrap, resampled
 from regmixup.metrics.calibration import CLASSIFICATION, ece, nll
 from regmixup.metrics.detection import DETECTION, ScorePair, auroc
 from regmixup.metrics.outcomes import Outcomes
-from regmixup.metrics.ranked import Ranked, ascending_order
 from regmixup.metrics.selective import SELECTIVE, aurc
 from regmixup.types import higher_is_better
 from tests.metrics.test_calibration import classified, softmax_table
@@ -20,15 +19,6 @@ from tests.metrics.test_detection import SCORES, random_scores, tensors
 BOOTSTRAP = Bootstrap(resamples=6)
 # The root of a difference that may round to either side of 0 has half the digits.
 TOLERANCE = {"debiased_ece": 1e-7}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@settings(max_examples=40, deadline=None)
-@given(values=st.lists(st.sampled_from([0.0, -0.0, 0.25, -0.5, -math.inf, 1.0, math.inf, 1e-40]), min_size=1))
-def test_the_order_is_stable(dtype, values):
-    values = torch.tensor(values, dtype=dtype)
-    assert torch.equal(ascending_order(values), values.argsort(stable=True))
-    assert torch.equal(Ranked.of(values).values, values.sort().values)
 
 
 def check_classification(probs, labels, counts):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from regmixup.report.leaderboard import images_per_clean_image, leaderboard
+from regmixup.methods import images_per_clean_image
+from regmixup.report.leaderboard import leaderboard
 from regmixup.report.results import Results
 
 

@@ -15,9 +15,9 @@ from regmixup.cli import main
 from regmixup.metrics import scores
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
-from regmixup.run_folder import check_archive, rows_path
+from regmixup.run_folder import ARCHIVED, check_archive, rows_path
 from regmixup.storage import read_rows, read_table
-from regmixup.study.archive import NOTE, archived_rows, find_archive, write_archive
+from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.status import state_of
@@ -60,7 +60,7 @@ def report(here: Path) -> list[str]:
 def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
     for entry in read_table(finished_study.folder / "study.json")["runs"]:
         folder, stem = kept / entry["folder"], entry["stem"]
-        names = {"config.json", "provenance.json", "history.jsonl", NOTE}
+        names = {"config.json", "provenance.json", "history.jsonl", ARCHIVED}
         names |= {f"rows-{stem}.csv.gz", f"figures-{stem}.json.gz", f"outcomes-{stem}.npz"}
         assert {path.name for path in folder.iterdir()} == names
         run = Run.open(finished_study.runs / entry["folder"])
@@ -68,9 +68,9 @@ def test_an_archive_holds_everything_but_weights_and_predictions(finished_study,
         figures = run_folder.read_figures(run.folder, stem)
         assert figures.pop("examples")["sets"]  # images of a dataset, which an archive does not pass on
         assert run_folder.read_figures(folder, stem) == figures
-        note = json.loads((folder / NOTE).read_text())
+        note = json.loads((folder / ARCHIVED).read_text())
         assert note["evaluations"] == [stem]
-        assert {*note["files"], NOTE} == names
+        assert {*note["files"], ARCHIVED} == names
 
 
 def test_outcomes_say_what_the_predictions_do(finished_study, kept):
@@ -169,7 +169,7 @@ def test_a_damaged_archive_is_refused_and_not_trained_again(here, capsys):
     assert not list((here / "runs").glob("*-s*"))
 
 
-@pytest.mark.parametrize("pattern", ["rows-*", NOTE])
+@pytest.mark.parametrize("pattern", ["rows-*", ARCHIVED])
 def test_an_archive_that_cannot_be_read_now_is_not_trained_again(here, pattern):
     """A file server that stumbles costs no training."""
     shutil.rmtree(here / "runs")

@@ -16,13 +16,13 @@ from regmixup.objectives.regmixup import RegMixup
 from regmixup.storage import write_json
 from regmixup.study import cost as module
 from regmixup.study.cost import (
-    PASSES,
     RESERVE,
     Budget,
     estimate,
     evaluation_minutes,
     measured_epoch,
-    step_milliseconds,
+    plain_milliseconds,
+    relative_time,
     step_times,
     training_minutes,
 )
@@ -33,59 +33,62 @@ from regmixup.training.run import Run
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
 
-CPU = torch.device("cpu")
+
+def tasks_of(folder, text):
+    """The tasks of a study file, whose runs would lie in the folder."""
+    plan = list(load_study(str(write_mini(folder, text))).runs())
+    return find_tasks(plan, folder / "runs", torch.device("cpu"), [])
 
 
 def test_a_training_costs_its_images_times_the_time_of_a_step():
     minutes = training_minutes("regmixup", configure("cifar10-wrn28-10", "regmixup"))
     assert minutes == pytest.approx(350 * 50_000 / 128 * 20.31 / 60_000)
-    clean = replace(configure("cifar10-wrn28-10", "regmixup"), objective=RegMixup(passes="separate-clean"))
-    assert training_minutes("regmixup", clean) == pytest.approx(minutes * 2 * 10.89 / 20.31)
     precise = replace(configure("cifar10-wrn28-10", "regmixup"), precision="float32")
     assert training_minutes("regmixup", precise) == pytest.approx(6.8 * minutes)
     sngp = configure("cifar10-wrn28-10", "sngp")  # its batches are twice as large, its steps half as many
     assert training_minutes("sngp", sngp) == pytest.approx(250 * 50_000 / 128 * 10.89 * 48.5 / 17.3 / 60_000)
 
 
-def test_a_step_time_is_the_measured_one_or_follows_from_measured_ones():
-    assert step_milliseconds("resnet50", "regmixup") == 11.16
-    assert step_milliseconds("wrn28-10", "mixup") == step_milliseconds("wrn28-10-sngp", "dnn") == 10.89
-    assert step_milliseconds("wrn28-10", "regcutmix") == pytest.approx(20.31)  # two passes, as RegMixup
-    assert step_milliseconds("wrn28-10", "regmixup+cutmix") == pytest.approx((10.89 + 20.31) / 2)
-    assert step_milliseconds("wrn28-10", "dnn-sn") == pytest.approx(10.89 * 46.6 / 17.3)  # eager times give the ratio
-    assert step_milliseconds("resnet18", "regmixup") == pytest.approx(2.5 * 11.16 / 6.66)  # the ratio of ResNet-50
-    assert step_milliseconds("resnet50", "regmixup", apart=True) == 2 * 6.66  # two passes, each a plain step
-    assert step_milliseconds("small", "kfac-llla") == 40.0  # trains as dnn does
-    assert step_milliseconds("timm/resnet18", "dnn") is None
+def test_a_step_takes_as_long_as_the_images_that_it_forwards():
+    """In the ratio of RegMixup, which forwards two; with a constraint or a head, in that of eager steps."""
+    times = {
+        name: relative_time(name, configure("cifar10-wrn28-10", name))
+        for name in ("dnn", "mixup", "kfac-llla", "regcutmix", "regmixup+cutmix", "dnn-sn")
+    }
+    assert times["dnn"] == times["mixup"] == times["kfac-llla"] == 1
+    assert times["regcutmix"] == pytest.approx(20.31 / 10.89)
+    assert times["regmixup+cutmix"] == pytest.approx((10.89 + 20.31) / 2 / 10.89)
+    assert times["dnn-sn"] == pytest.approx(46.6 / 17.3)
+    twice = replace(configure("cifar10-resnet18", "regmixup"), objective=RegMixup(samples=2))
+    assert relative_time("regmixup", twice) == pytest.approx(1 + 2 * (11.16 / 6.66 - 1))  # the ratio of ResNet-50
+    assert plain_milliseconds("wrn28-10-sngp") == 10.89
+    assert plain_milliseconds("timm/resnet18") is None
 
 
 def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
     for table in step_times().values():
         for name, times in table.items():
             assert name == "how" or set(times) <= set(METHODS)
-    assert set(PASSES) <= set(METHODS)
     assert find("path:digits/test").images == len(load("path:digits/test"))
     assert find("cifar10/train-90").images + find("cifar10/val-10").images == find("cifar10/train").images
 
 
 def test_what_is_not_known_is_not_invented(tmp_path):
     text = MINI.replace("epochs = 5", 'network = "timm/resnet18"')
-    assert "time unknown" in str(estimate(load_study(str(write_mini(tmp_path, text))).runs()))
+    assert "time unknown" in str(estimate(tasks_of(tmp_path, text)))
 
 
 def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(tmp_path):
     text = CIFAR.replace('["dnn", "regmixup"]', '["dnn", "deep-ensemble"]').replace("regmixup = [", "dnn = [")
     text = text.replace("seeds = [3, 4]", "seeds = [0, 1]").replace(', "cifar10-resnet50"]', "]")
     text = text.replace("[train.cifar10-resnet50]\nepochs = 9\nmilestones = [4]\n", "")
-    plan = list(load_study(str(write_mini(tmp_path, text))).runs())
     # Each of two recipes: 10 members of two ensembles, two of which are plain runs; companions: 5 members, one plain.
-    assert estimate(plan).networks == 2 * (10 + 5)
+    assert estimate(tasks_of(tmp_path, text)).networks == 2 * (10 + 5)
 
 
 @pytest.fixture
 def tasks(tmp_path):
-    plan = list(load_study(str(write_mini(tmp_path))).runs())
-    return find_tasks(plan, tmp_path / "runs", CPU, [])
+    return tasks_of(tmp_path, MINI)
 
 
 @pytest.fixture
@@ -142,7 +145,7 @@ def test_a_run_fits_if_its_epochs_its_evaluation_and_a_reserve_do(tasks, clock):
 
 def test_only_members_and_companions_that_are_not_trained_count(tmp_path, monkeypatch):
     text = MINI.replace('["dnn", "regmixup"]', '["deep-ensemble"]').replace("[0, 1]", "[0]")
-    (task,) = find_tasks(list(load_study(str(write_mini(tmp_path, text))).runs()), tmp_path / "runs", CPU, [])
+    (task,) = tasks_of(tmp_path, text)
     *trained, last = task.run.members()
     companion = Run.of(replace(last.config, train_set="digits/val"), tmp_path / "runs")
     for run in (*trained, companion):

@@ -19,12 +19,10 @@ from regmixup.predictions import predict
 from regmixup.run_folder import figures_path
 from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
-from regmixup.study.archive import archive_places
-from regmixup.study.cost import estimate
 from regmixup.study.evaluate_run import stored_rows
 from regmixup.study.figures import PAIRS, figure_data
 from regmixup.study.plan import load_study
-from regmixup.study.runner import FailedRunsError, run_study
+from regmixup.study.runner import run_study
 from regmixup.study.tasks import Job, Task, attempt, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
@@ -133,42 +131,6 @@ def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(compa
     assert companion.predictions_path("cifar10/val-10").is_file()
     for planned in plan:  # whoever was trained on the validation images is not asked about them
         assert not run_of(root, planned.config).predictions_path("cifar10/val-10").exists()
-
-
-def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(companions, tmp_path):
-    """Without its weights, so that it is not trained again, and one table has one temperature."""
-    root, plan, rows = companions
-    study, kept = load_study(str(root / "mini.toml")), tmp_path / "kept"
-    run_study(study, root / "runs", root=root, device="cpu", archive=kept)
-    companion = run_of(root, plan[0].companion).folder.name
-    assert sorted(path.name for path in (kept / companion).glob("rows-*")) == sorted(
-        f"rows-{stem}.csv.gz" for stem in {planned.choosing.stem for planned in plan}
-    )
-    gone = [planned for planned in plan if planned.config.seed == 0]
-    for planned in gone:
-        shutil.rmtree(kept / run_of(root, planned.config).folder.name, ignore_errors=True)
-    places = archive_places(study, kept)
-    tasks = find_tasks(gone, tmp_path / "runs", CPU, places)
-    assert estimate(tasks).networks == 1
-    assert {task.epochs() for task in tasks} == {1}
-    folder = run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
-    assert [path.parent.name for path in (tmp_path / "runs").glob("*/checkpoint.safetensors")] == [
-        run_of(root, gone[0].config).folder.name
-    ]
-    assert read_rows(folder / "rows.csv") == rows
-
-
-def test_a_damaged_archive_of_a_companion_is_an_error_before_anything_is_trained(companions, tmp_path):
-    root, kept, study = companions[0], tmp_path / "kept", load_study(str(companions[0] / "mini.toml"))
-    run_study(study, root / "runs", root=root, device="cpu", archive=tmp_path / "whole")
-    companion = run_of(root, companions[1][0].companion).folder.name
-    shutil.copytree(tmp_path / "whole" / companion, kept / companion)
-    (kept / companion / "history.jsonl").write_text("")
-    with pytest.raises(
-        FailedRunsError, match=rf"(\d) of \1 runs failed.*\n  .*: .*{companion}/history\.jsonl has changed"
-    ):
-        run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
-    assert not list((tmp_path / "runs").glob("*/checkpoint.safetensors"))
 
 
 def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):

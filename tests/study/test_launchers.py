@@ -14,7 +14,7 @@ import torch
 
 from regmixup.cli import main
 from regmixup.study import launchers
-from regmixup.study.launchers import RETRIES, InTurn, Processes, RayTasks, all_devices
+from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.tasks import Job
 from regmixup.training.run import Run
@@ -69,42 +69,17 @@ def test_a_launcher_brings_its_own_device(study, tmp_path):
     assert InTurn("cpu").device.type == "cpu"
 
 
-def test_a_killed_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short, processes, monkeypatch):
+def test_a_killed_worker_fails_its_run_and_the_same_command_resumes_it(
+    tmp_path, short, expected_short, processes, monkeypatch
+):
     """Its processes are forks of a server that has imported everything."""
     monkeypatch.setattr(launchers, "multiprocessing", SimpleNamespace(get_context=lambda method: processes))
     killer = KillOne(tmp_path)
-    with pytest.warns(UserWarning, match=r"the process of .* seed . ended with exit code -9: tried again"):
-        folder = run_study(short, tmp_path, launcher=Processes(("cpu", "cpu")))
+    with pytest.raises(FailedRunsError, match=r"1 of 2 runs failed.*\n.*its process ended .* exit code -9"):
+        run_study(short, tmp_path, launcher=Processes(("cpu", "cpu")))
+    folder = run_study(short, tmp_path, device="cpu")
     assert (folder / "rows.csv").read_bytes() == expected_short
     killer.check_that_the_run_went_on()
-
-
-def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monkeypatch):
-    started = []
-
-    class Dying:
-        """A worker that dies before it answers."""
-
-        def __init__(self, job, device, threads):
-            started.append(device)
-            self.device, self.process = device, SimpleNamespace(exitcode=-9, terminate=lambda: None)
-            self.connection, theirs = multiprocessing.Pipe()
-            theirs.close()
-
-        def leave(self):
-            self.connection.close()
-
-    monkeypatch.setattr(launchers, "_Worker", Dying)
-    tried = pytest.warns(UserWarning, match="seed . ended with exit code -9: tried again")
-    failed = pytest.raises(FailedRunsError, match="4 of 4 runs failed; the same command tries them again")
-    with tried, failed as error:
-        run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
-    notes = list(tmp_path.glob("*/failure.txt"))
-    assert len(started) == 4 * (1 + RETRIES)
-    assert len(notes) == 4
-    assert "its process ended 4 times without a word, at last with exit code -9" in notes[0].read_text()
-    assert "regmixup seed 1: its process ended" in str(error.value)
-    assert not (tmp_path / "study-mini" / "rows.csv").exists()
 
 
 def lead_a_group(words, errors, method):

@@ -47,7 +47,7 @@ def test_done_interrupted_and_waiting_runs(half_done):
     assert estimate([tasks[1]]).minutes == pytest.approx(30 / 60 + evaluation)  # three epochs at ten seconds
     assert estimate([tasks[3]]).minutes == pytest.approx(50 / 60 + evaluation)  # by the pace of the other seed
     (fresh,) = look([plan[1]], runs / "none")
-    assert estimate([fresh]) == estimate([plan[1]])  # by the table
+    assert estimate([fresh]).device == "2 CPU cores"  # by the table
     assert str(estimate([tasks[0]])) == "0 networks to train, no time"
     assert "epoch 0/5, " in next(status_lines([fresh]))
     lines = list(status_lines(tasks))

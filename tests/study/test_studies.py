@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from regmixup.cli import main
 from regmixup.methods import METHODS
@@ -18,6 +19,7 @@ from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.smoke import STAND_INS
+from regmixup.study.tasks import find_tasks
 from tests.study.test_select import choice
 
 DOCUMENTS = Path(__file__).parent.parent.parent / "docs"
@@ -30,10 +32,11 @@ def planned_runs(name, scale="full"):
 
 
 @pytest.mark.parametrize("name", studies())
-def test_a_study_says_its_computed_cost_and_what_to_expect(name):
+def test_a_study_says_its_computed_cost_and_what_to_expect(name, tmp_path):
     header = load_study(name)
     assert header.description
-    assert header.cost == str(estimate(planned_runs(name))), "run docs/make_pages.py"
+    tasks = find_tasks(planned_runs(name), tmp_path, torch.device("cuda"), [])
+    assert header.cost == str(estimate(tasks)), "run docs/make_pages.py"
     assert len(header.expected) > 50
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import regmixup as rm
-from regmixup.training import loop, reporting
-from regmixup.training.reporting import Tally, Throughput, means
+from regmixup.training import loop
+from regmixup.training.reporting import Tally, means
 from regmixup.training.stopping import Interrupted
 from tests.training.short import EVERY_STEP, IMAGES, STEPS, config, signal_after
 
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def _look_every_three_steps(monkeypatch):
     monkeypatch.setattr(loop, "READ_EVERY", 3)
-    monkeypatch.setattr(reporting, "_DUE", math.inf)
+    monkeypatch.setattr(loop, "REPORT_SECONDS", math.inf)
 
 
 @pytest.fixture
@@ -46,8 +46,7 @@ class TestCallbacks:
         for step, epoch in zip(steps[1::2], epochs, strict=True):
             names = {"loss", "clean", "mixed", "train_accuracy"}
             assert {name: step[name] for name in names} == {name: epoch[name] for name in names}
-        assert "images_per_second" not in steps[0]
-        for record in steps[1:]:
+        for record in steps:
             assert record["images_per_second"] * record["seconds_per_epoch"] == pytest.approx(IMAGES)
 
     def test_a_resumed_run_is_told_means_since_its_epoch_began(self, tmp_path, listen):
@@ -80,7 +79,7 @@ class TestCallbacks:
 
     def test_a_cpu_is_looked_at_by_the_clock_too(self, tmp_path, monkeypatch):
         steps = []
-        monkeypatch.setattr(Throughput, "due", lambda self: True)
+        monkeypatch.setattr(loop, "REPORT_SECONDS", 0.0)
         rm.train(config(epochs=1), tmp_path, device="cpu", on_step=steps.append)
         assert [record["step"] for record in steps] == list(range(1, STEPS + 1))
 
@@ -114,27 +113,6 @@ def test_missing_tensorboard_is_noticed_before_anything_is_written(tmp_path, mon
     with pytest.raises(ValueError, match=r"need TensorBoard: pip install 'regmixup\[tensorboard\]'"):
         rm.train(config(members=2), tmp_path, device="cpu", tensorboard=True)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    class Clock:
-        now = 100.0
-
-        def perf_counter(self):
-            return self.now
-
-    clock = Clock()
-    monkeypatch.setattr(reporting, "time", clock)
-    return clock
-
-
-def test_the_first_update_only_starts_the_clock(clock):
-    found = Throughput(images=1000)
-    clock.now += 60  # compilation
-    assert found.update(500) == {}
-    clock.now += 2
-    assert found.update(700) == {"images_per_second": 100.0, "seconds_per_epoch": 10.0}
 
 
 def test_restoring_forgets_what_was_there_and_keeps_the_tensors():

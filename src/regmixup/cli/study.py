@@ -16,8 +16,7 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.study.archive import archive_places
 from regmixup.study.cost import estimate
-from regmixup.study.dispatch import Launcher
-from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
+from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected

@@ -117,7 +117,7 @@ def main(args: Sequence[str]) -> None:
         tensorboard=verb.tensorboard,
     )  # fmt: skip
     if verb.dry_run:
-        print(json.dumps({"folder": str(config.folder_in(verb.runs)), **encode(config)}, indent=2))
+        print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
         start(dry_run=True)
         return
     label = f"{verb.method} seed {config.seed}"

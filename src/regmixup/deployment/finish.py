@@ -8,7 +8,7 @@ what it says of a single image is what the predictor answers, with its temperatu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -53,7 +53,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         "photos": photos.record(),
-        "init": job.initial.record(),
+        "init": asdict(job.initial),
         "chosen": chosen,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "score": predictor.score,

@@ -25,9 +25,9 @@ Value: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Ranked:
-    """values: (N,) rising; given: (N,) the same before they were sorted.
+    """values: (N,) rising; order: (N,) their places before they were sorted, equal ones in that order.
 
-    weights: (R, N), how often each sample counts, in the order given; None for once.
+    weights: (R, N), how often each sample counts, as they were before; None for once.
 
     >>> samples = Ranked.of(torch.tensor([0.5, 0.1, 0.9]))
     >>> samples.weighted(torch.tensor([[2, 0, 1]])).before
@@ -35,25 +35,18 @@ class Ranked:
     """
 
     values: Tensor
-    given: Tensor
+    order: Tensor
     weights: Tensor | None = None
 
     @classmethod
     def of(cls, values: Tensor) -> Ranked:
         """Sort values (N,)."""
-        on_cpu = values.device.type == "cpu"
-        return cls(torch.from_numpy(np.sort(values.numpy())) if on_cpu else values.sort().values, values)
+        ordered = values.sort(stable=True)
+        return cls(ordered.values, ordered.indices)
 
     def weighted(self, weights: Tensor) -> Ranked:
         """Return the same samples with weights (R, N)."""
-        samples = replace(self, weights=weights)
-        vars(samples)["order"] = self.order  # found once for all weights
-        return samples
-
-    @cached_property
-    def order(self) -> Tensor:
-        """(N,): the places, as given, of the samples in the order of their values; equal ones stay in order."""
-        return ascending_order(self.given)
+        return replace(self, weights=weights)
 
     @cached_property
     def times(self) -> Tensor:
@@ -89,21 +82,6 @@ class Ranked:
     def value_at(self, weight: Tensor) -> Tensor:
         """Return the value of the first sample up to which more than this weight (R, M) lies, (R, M)."""
         return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
-
-
-def ascending_order(values: Tensor) -> Tensor:
-    """Return the indices that sort (N,) values, stably.
-
-    >>> ascending_order(torch.tensor([0.5, -0.25, 0.5]))
-    tensor([1, 0, 2])
-    """
-    if values.device.type != "cpu" or values.dtype != torch.float32:
-        return values.argsort(stable=True)
-    # The bits of float32 numbers order like the numbers, of negative ones the other way round (+ 0.0 removes the sign
-    # of a zero). With the index below them, sorting 64-bit keys is a stable argsort, in a fraction of the time.
-    bits = (values + 0.0).view(torch.int32).long()
-    keys = ((bits ^ ((bits >> 31) & 0x7FFFFFFF)) << 32) | torch.arange(len(values))
-    return torch.from_numpy(np.sort(keys.numpy())) & 0xFFFFFFFF
 
 
 def places(ordered: Tensor, values: Tensor, *, right: bool = False) -> Tensor:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from regmixup.methods import images_per_clean_image
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import mean_interval
 from regmixup.report.tables import arrow, ood_sets, shifted_sets, tested_set
@@ -16,8 +17,6 @@ from regmixup.types import MEAN, Quantity
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
-SECOND_IMAGES = ("RegMixup", "RegCutMix", "RegGaussianNoise")
-"""Objectives that forward `samples` more images for each clean one."""
 
 
 class ValueCell(NamedTuple):
@@ -104,21 +103,6 @@ def _images(run: RunRecord) -> ValueCell | None:
     epochs = config["epochs"] + config["cooldown_epochs"]
     count = run.train_images * epochs * config.get("members", 1) * images_per_clean_image(config["objective"])
     return ValueCell(count, f"{count / 1e6:.3g} M", "")
-
-
-def images_per_clean_image(objective: Mapping[str, Any]) -> float:
-    """Return how many images a step forwards for a clean one. objective: as in config.json.
-
-    >>> images_per_clean_image({"kind": "RegMixup", "samples": 1}), images_per_clean_image({"kind": "Mixup"})
-    (2.0, 1.0)
-    """
-    kind = objective["kind"]
-    if kind == "Alternate":
-        first, second = (images_per_clean_image(objective[side]) for side in ("first", "second"))
-        return objective["probability"] * first + (1 - objective["probability"]) * second
-    if kind in SECOND_IMAGES:
-        return 1.0 + objective.get("samples", 1)
-    return 3.0 if kind == "AugMix" else 1.0
 
 
 def _minutes(runs: Sequence[RunRecord]) -> ValueCell:

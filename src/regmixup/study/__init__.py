@@ -27,7 +27,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regmixup.study.cost import estimate
     from regmixup.study.launchers import InTurn, Processes, RayTasks
     from regmixup.study.plan import Study
     from regmixup.study.plan import load_study as load
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from regmixup.study.runner import run_study as run
 
 __all__ = [
-    "Evaluation", "InTurn", "PlannedRun", "Processes", "RayTasks", "Study", "available", "estimate", "load", "run",
+    "Evaluation", "InTurn", "PlannedRun", "Processes", "RayTasks", "Study", "available", "load", "run",
 ]  # fmt: skip
 
 _PLACES = {
@@ -47,7 +46,6 @@ _PLACES = {
     "RayTasks": "launchers.RayTasks",
     "Study": "plan.Study",
     "available": "plan.studies",
-    "estimate": "cost.estimate",
     "load": "plan.load_study",
     "run": "runner.run_study",
 }

@@ -30,8 +30,6 @@ from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
-NOTE = run_folder.ARCHIVED
-
 
 def archive_places(study: Study, *folders: Path | None) -> list[Path]:
     """Return where a study's archives may lie: in some folders, and beside each in those of the studies it reuses."""
@@ -47,7 +45,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
 
     config: that of the run, resolved.
     """
-    for folder in map(config.folder_in, places):
+    for folder in (place / config.name for place in places):
         try:
             note = run_folder.read_archived(folder)
         except (OSError, ValueError):  # which `check_archive` raises again where the archive is used
@@ -65,7 +63,7 @@ def archived_rows(folder: Path, stem: str) -> list[Row]:
 
 def check_trainable(run: Run) -> None:
     """Raise if a run's folder is an archive: training would write over what other lines and studies read from it."""
-    if (run.folder / NOTE).is_file() and not run.checkpoint.is_file():
+    if (run.folder / run_folder.ARCHIVED).is_file() and not run.checkpoint.is_file():
         raise ValueError(
             f"{run.folder} is an archived run without weights, which was not evaluated as this study asks and must be "
             f"trained again: choose another --runs folder, and name this one by --archive {run.folder.parent}"
@@ -74,7 +72,7 @@ def check_trainable(run: Run) -> None:
 
 def write_archive(run: Run, planned: PlannedRun, into: Path) -> Path:
     """Archive an evaluated run in the folder `into`, adding to what is archived of it already; return its folder."""
-    folder, stem = run.config.folder_in(into), planned.stem
+    folder, stem = into / run.config.name, planned.stem
     before = run_folder.read_archived(folder)
     names = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
     # Lines with refreshed statistics go without outcomes, which are five times the size of everything else.
@@ -94,7 +92,7 @@ def write_archive(run: Run, planned: PlannedRun, into: Path) -> Path:
         "evaluations": sorted({*before.get("evaluations", []), stem}),
         "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(contents)}},
     }
-    write_table(folder / NOTE, note)  # at the end: a run without it is not archived
+    write_table(folder / run_folder.ARCHIVED, note)  # at the end: a run without it is not archived
     return folder
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,21 +20,15 @@ from statistics import median
 from typing import Any
 
 from regmixup import run_folder
-from regmixup.config import check_number
+from regmixup.config import check_number, encode
 from regmixup.data.catalogue import find
-from regmixup.methods import REFERENCE
+from regmixup.methods import images_per_clean_image
 from regmixup.names import counted
 from regmixup.study.planned_run import PlannedRun
 from regmixup.study.tasks import Task
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 
-PASSES = {
-    **dict.fromkeys(("label-smoothing", "mixup", "cutmix", "mixup+cutmix"), 1.0),
-    **dict.fromkeys(("regmixup", "regcutmix", "regmixup+regcutmix", "reg-gaussian-noise"), 2.0),
-    "regmixup+cutmix": 1.5,
-}
-"""Images that a step forwards, relative to plain training, of methods that add nothing else to a compiled step."""
 FLOAT32_FACTOR = 6.8
 """Float32 relative to bfloat16 on an H200: an epoch of ResNet-18 with RegMixup takes 11.2 s, eager."""
 MEASURE_MICROSECONDS = 20.0
@@ -56,40 +50,42 @@ def device_of(network: str) -> str:
     return "2 CPU cores" if network in step_times()["cpu"] else "one H200"
 
 
-def step_milliseconds(network: str, method: str, *, apart: bool = False) -> float | None:
-    """Return the time of a training step with 128 images; None where nothing is known.
-
-    A method that forwards p times the images of plain training takes dnn + (p - 1) (regmixup - dnn), as measured in
-    compiled steps, and any other dnn times its relative time in eager mode.
-    apart: the p passes are separate; then each takes as long as a plain step, p dnn together.
-    """
-    tables = [step_times()[section] for section in ("compiled", "cpu", "estimated")]
+def plain_milliseconds(network: str) -> float | None:
+    """Return the time of a step of plain training with 128 images; None where nothing is known."""
     name = network.removesuffix("-sngp")  # whose head takes no time worth a measurement of its own
-    plain = next((table[name]["dnn"] for table in tables if name in table), None)
-    if plain is None:
-        return None
-    # Relative times are those of ResNet-50, but for the two networks that are more like WRN-28-10.
-    similar = "wrn28-10" if name in ("wrn28-10", "timm/resnet50") else "resnet50"
-    compiled, eager = step_times()["compiled"][similar], step_times()["eager"][similar]
-    if method not in PASSES:
-        return float(plain * eager.get(method, eager["dnn"]) / eager["dnn"])
-    second_pass = 1.0 if apart else compiled["regmixup"] / compiled["dnn"] - 1
-    return float(plain * (1 + (PASSES[method] - 1) * second_pass))
+    tables = (step_times()[section] for section in ("compiled", "cpu", "estimated"))
+    return next((table[name]["dnn"] for table in tables if name in table), None)
+
+
+def relative_time(method: str, config: TrainConfig) -> float:
+    """Return the time of a step of a method, relative to plain training.
+
+    A step that forwards p images for a clean one takes 1 + (p - 1) (regmixup - dnn) / dnn, as measured in compiled
+    steps. A constraint or a head adds more than images: there it is the ratio of eager steps.
+    """
+    # Ratios are those of ResNet-50, but for the two networks that are more like WRN-28-10.
+    network = config.network.removesuffix("-sngp")
+    similar = "wrn28-10" if network in ("wrn28-10", "timm/resnet50") else "resnet50"
+    if config.constraint is None and config.head_name == "linear":
+        compiled = step_times()["compiled"][similar]
+        images = images_per_clean_image(encode(config.objective))
+        return 1 + (images - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)
+    eager = step_times()["eager"][similar]
+    return eager.get(method, eager["dnn"]) / eager["dnn"]
 
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:
     """Return the time of training one model by the table; None where nothing is known."""
-    apart = getattr(config.objective, "passes", "joint") != "joint"
-    step, images = step_milliseconds(config.network, method, apart=apart), find(config.train_set).images
-    if step is None or images is None:
+    plain, images = plain_milliseconds(config.network), find(config.train_set).images
+    if plain is None or images is None:
         return None
     slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in device_of(config.network) else 1.0
-    return config.total_epochs * images * slower * step / 128 / 60_000
+    return config.total_epochs * images * slower * plain * relative_time(method, config) / 128 / 60_000
 
 
 def evaluation_minutes(planned: PlannedRun) -> float | None:
     """Return the time of an evaluation: forward passes, a third of a step each, and metrics."""
-    step = step_milliseconds(planned.config.network, REFERENCE)
+    step = plain_milliseconds(planned.config.network)
     counts = [find(name).images for name in planned.evaluate.datasets()]
     if step is None or None in counts:
         return None
@@ -151,38 +147,29 @@ class Estimate:
         return f"{count}, about {max(shown, 1.0):,.0f} {unit}{hours}{days} on {self.device}"
 
 
-def estimate(lines: Iterable[PlannedRun | Task]) -> Estimate:
-    """Estimate the cost of planned runs by the table, or of what is left to do of tasks. Shared models count once."""
+def estimate(tasks: Iterable[Task]) -> Estimate:
+    """Estimate the cost of what is left to do. A model that several tasks share counts once."""
     training: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
-    for line in lines:
-        planned = line.planned if isinstance(line, Task) else line
-        if isinstance(line, Task) and line.done:
+    for task in tasks:
+        if task.done:
             continue
-        for config, share, seconds in _models_left(line):
+        planned = task.planned
+        for run in (model for model in task.models() if not model.finished):
+            config, seconds = run.config, measured_epoch(run.config, run.folder.parent)
             devices[device_of(config.network) if seconds is None else "this machine"] = None
             # As planned, not as resolved for a device: step times are those of the device they name.
             by_table = training_minutes(planned.method, replace(config, precision=planned.config.precision))
             whole = by_table if seconds is None else config.total_epochs * seconds / 60
+            # An archived run has a history, but no weights.
+            epochs = len(run.history()) if run.checkpoint.is_file() else 0
+            share = 1 - min(1.0, epochs / config.total_epochs)
             training[config.name] = share * whole if whole is not None else None
         evaluations.append(evaluation_minutes(planned))
     known = [part for part in (*training.values(), *evaluations) if part is not None]
     minutes = sum(known) if len(known) == len(training) + len(evaluations) else None
     return Estimate(len(training), minutes, ", ".join(devices) or "this machine")
-
-
-def _models_left(line: PlannedRun | Task) -> Iterator[tuple[TrainConfig, float, float | None]]:
-    """Yield the models to train, the share of each that is left, and the seconds of an epoch if they are known."""
-    if isinstance(line, PlannedRun):
-        yield from ((config, 1.0, None) for config in line.models())
-        return
-    for run in line.models():
-        if not run.finished:
-            # An archived run has a history, but no weights.
-            epochs = len(run.history()) if run.checkpoint.is_file() else 0
-            share = 1 - min(1.0, epochs / run.config.total_epochs)
-            yield run.config, share, measured_epoch(run.config, run.folder.parent)
 
 
 class Budget:

@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
-
-import torch
 
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_held
 from regmixup.study.cost import Budget
-from regmixup.study.tasks import Job, Task, TaskOutcome
-from regmixup.training.reporting import EpochRecord
+from regmixup.study.launchers import Launcher, Progress
+from regmixup.study.tasks import Task, TaskOutcome
 
 POLL_SECONDS = 0.5
 """Time between two looks at the run folders, and until a folder that another process holds is tried again."""
-
-
-class Progress(Protocol):
-    """A display of runs. begin: add a run, or do nothing if it is there already.
-
-    hooks: the same, and return the callbacks of a run that this process trains.
-    """
-
-    def begin(self, label: str, epochs: int) -> None: ...
-    def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
-    def epoch(self, label: str, record: EpochRecord) -> None: ...
-    def end(self, label: str, note: str) -> None: ...
-
-
-class Launcher(Protocol):
-    """Executes the tasks of one study at a time. device: its kind decides their precision and so their folders."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def open(self, job: Job, progress: Progress | None) -> None:
-        """Get ready for the tasks of a study."""
-
-    def has_room(self) -> bool:
-        """Return whether a task would start now."""
-
-    def submit(self, task: Task) -> None:
-        """Start a task."""
-
-    def wait(self, seconds: float) -> list[TaskOutcome]:
-        """Wait at most so many seconds; return what has ended."""
-
-    def close(self) -> None:
-        """Stop what still runs."""
 
 
 def dispatch(

@@ -4,7 +4,7 @@ Where the temperature T of the tables is chosen:
 
     1. `Study._companion` in plan.py says which model chooses: the run itself, on validation images that it was not
        trained on (calibration "holdout"), or a companion that was trained without them.
-    2. `_complete` in tasks.py trains the companion, or finds its archive, and passes its rows on as `choices`;
+    2. `_complete` in tasks.py trains the companion, and passes its rows on as `choices`;
        `evaluate_run` below takes T from the row "temperature".
     3. `fit_temperature` in evaluation/evaluate.py passes validation predictions through the posthoc map.
     4. `TemperatureScaling.fit` in posthoc/temperature.py searches the T with the smallest ECE.

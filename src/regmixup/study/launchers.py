@@ -1,7 +1,14 @@
 """Launchers: where the runs of a study are executed. Every launcher gives the same rows.
 
 `InTurn` executes one run after the other in this process, `Processes` starts a process per device, `RayTasks` uses a
-Ray cluster. Progress is recorded in the run folders only.
+Ray cluster. Progress is recorded in the run folders only. Each has
+
+    device      the kind of device, which decides the precision of the runs and so their folders
+    open        get ready for the tasks of one study
+    has_room    return whether a task would start now
+    submit      start a task
+    wait        wait at most so many seconds, and return what has ended
+    close       stop what still runs
 """
 
 from __future__ import annotations
@@ -11,25 +18,32 @@ import multiprocessing
 import os
 import signal
 import time
-import warnings
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from regmixup.config import check_number
 from regmixup.run_folder import write_failure
-from regmixup.study.dispatch import Progress
 from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
+from regmixup.training.reporting import EpochRecord
 from regmixup.training.stopping import Interrupted
 
-RETRIES = 3
-"""Retries of a run in one study after its process was lost."""
+
+class Progress(Protocol):
+    """A display of runs. begin: add a run, or do nothing if it is there already.
+
+    hooks: the same, and return the callbacks of a run that this process trains.
+    """
+
+    def begin(self, label: str, epochs: int) -> None: ...
+    def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
+    def epoch(self, label: str, record: EpochRecord) -> None: ...
+    def end(self, label: str, note: str) -> None: ...
 
 
 class InTurn:
@@ -73,7 +87,7 @@ class Processes:
 
     A device that is named several times has as many processes, which share it.
     The processes share this one's threads: each of n gets 1/n of them.
-    Each process starts with its first task, and a new one when it is lost.
+    Each process starts with its first task. If it is lost, that task has failed, and a new one does the others.
     """
 
     def __init__(self, devices: Sequence[str | torch.device]) -> None:
@@ -94,7 +108,6 @@ class Processes:
         self.without_worker = list(self.devices)
         self.idle: list[_Worker] = []
         self.busy: dict[_Worker, Task] = {}
-        self.losses: Counter[int] = Counter()
 
     def has_room(self) -> bool:
         return bool(self.idle or self.without_worker)
@@ -116,19 +129,10 @@ class Processes:
             except (EOFError, ConnectionResetError):
                 worker.leave()
                 self.without_worker.append(worker.device)
-                ended += self._lost(task, worker.process.exitcode)
+                error = f"its process ended without a word, with exit code {worker.process.exitcode}"
+                write_failure(task.run.folder, f"{error}. -9 often means that the system was short of memory\n")
+                ended.append(TaskOutcome(task=task, error=error))
         return ended
-
-    def _lost(self, task: Task, code: int | None) -> list[TaskOutcome]:
-        """Start a task again whose process was lost; after RETRIES of them it has failed."""
-        self.losses[task.index] += 1
-        if self.losses[task.index] <= RETRIES:
-            warnings.warn(f"the process of {task.label} ended with exit code {code}: tried again", stacklevel=3)
-            self.submit(task)
-            return []
-        error = f"its process ended {self.losses[task.index]} times without a word, at last with exit code {code}"
-        write_failure(task.run.folder, f"{error}. Exit code -9 often means that the system was short of memory\n")
-        return [TaskOutcome(task=task, error=error)]
 
     def close(self) -> None:
         """Stop every process. A run in progress saves a checkpoint first."""
@@ -165,6 +169,9 @@ def _work(connection: Connection, job: Job, device: torch.device, threads: int) 
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, Interrupted):
         while True:
             connection.send(attempt(job, connection.recv(), device))
+
+
+_RETRIES = 3
 
 
 @dataclass(kw_only=True)
@@ -207,7 +214,7 @@ class RayTasks:
         self.ray: Any = ray
         self.job = ray.put(job)
         shares = {"num_gpus": self.gpus_per_run, "num_cpus": self.cpus_per_run}
-        self.remote = ray.remote(max_retries=RETRIES, **shares)(_attempt_on_ray)
+        self.remote = ray.remote(max_retries=_RETRIES, **shares)(_attempt_on_ray)
         self.tasks: dict[Any, Task] = {}
 
     def has_room(self) -> bool:
@@ -242,3 +249,6 @@ class RayTasks:
 def _attempt_on_ray(job: Job, task: Task, device: torch.device, threads: int) -> TaskOutcome:
     torch.set_num_threads(threads)
     return attempt(job, task, device)
+
+
+Launcher: TypeAlias = InTurn | Processes | RayTasks

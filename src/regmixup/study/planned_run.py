@@ -134,10 +134,6 @@ class PlannedRun:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
         return f"{label}-{digits[:8]}"
 
-    def models(self) -> list[TrainConfig]:
-        """Return every model that it trains: itself or its members, and its companion or its members."""
-        return [*self.config.models(), *(self.companion.models() if self.companion is not None else [])]
-
     @property
     def choosing(self) -> PlannedRun | None:
         """Return the line that T and sigma_0 come from: the companion, evaluated on its validation images alone."""

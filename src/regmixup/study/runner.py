@@ -21,10 +21,10 @@ from regmixup.data.files import MissingDataError, data_root
 from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
-from regmixup.study.archive import NOTE, archive_places, check_trainable
+from regmixup.study.archive import archive_places, check_trainable
 from regmixup.study.cost import Budget
-from regmixup.study.dispatch import Launcher, Progress, dispatch
-from regmixup.study.launchers import InTurn, RayTasks
+from regmixup.study.dispatch import dispatch
+from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.study.status import missing_data
@@ -128,7 +128,7 @@ def _check(study: Study, job: Job, launcher: Launcher, minutes: float | None, ta
         for run in (task.run, *task.models()):
             check_trainable(run)
     if job.archive is not None and tasks:
-        check_writable(job.archive / NOTE)
+        check_writable(job.archive / run_folder.ARCHIVED)
     if missing := missing_data([task.planned for task in tasks], job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "

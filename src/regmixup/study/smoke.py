@@ -17,7 +17,6 @@ from regmixup.data.catalogue import FAMILIES, find
 from regmixup.study.planned_run import Evaluation, PlannedRun
 
 if TYPE_CHECKING:
-    from regmixup.posthoc import Posthoc
     from regmixup.training.config import TrainConfig
 
 SEEDS = 2
@@ -50,9 +49,6 @@ STAND_INS = {
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 """Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
-SAMPLES = 20
-"""Upper bound on the samples of a posthoc map."""
-
 _OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "members")
 
 
@@ -73,7 +69,6 @@ def _shrink_run(planned: PlannedRun) -> PlannedRun:
         config=_config(planned.config, kept),
         companion=_config(planned.companion, kept) if planned.companion is not None else None,
         evaluate=_evaluation(planned.evaluate, planned.config.train_set),
-        posthoc=_posthoc(planned.posthoc),
     )
 
 
@@ -101,9 +96,3 @@ def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
         resamples=min(sets.resamples, 50),
         precision="float32",
     )
-
-
-def _posthoc(posthoc: Posthoc | None) -> Posthoc | None:
-    if posthoc is None or "samples" not in (values := values_of(posthoc)):
-        return posthoc
-    return replace(posthoc, samples=min(values["samples"], SAMPLES))  # type: ignore[call-arg]

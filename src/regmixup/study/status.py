@@ -49,7 +49,8 @@ def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> 
     where = data_root(root)
     names: dict[str, None] = {}
     for planned in plan:
-        used = [*(model.train_set for model in planned.models()), *planned.evaluate.datasets()]
+        configs = [planned.config, *([planned.companion] if planned.companion is not None else [])]
+        used = [*(config.train_set for config in configs), *planned.evaluate.datasets()]
         names |= dict.fromkeys(find(name).whole for name in used)
     files: dict[str, dict[str, None]] = {}
     for name in names:

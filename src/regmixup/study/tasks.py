@@ -28,8 +28,7 @@ from regmixup.types import Row
 class Task:
     """One planned run. index: its place in the plan. label: its name on displays. run: its folder and config.
 
-    archive: the folder it is archived in. Where T and sigma_0 come from a companion, there is one of two: companion,
-    the run of it, or chosen, the archive with what it chose, so that it need not be trained.
+    archive: the folder it is archived in. companion: the run that T and sigma_0 come from, if that is another one.
     """
 
     index: int
@@ -38,7 +37,6 @@ class Task:
     run: Run
     companion: Run | None = None
     archive: Path | None = None
-    chosen: Path | None = None
 
     @property
     def done(self) -> bool:
@@ -90,18 +88,14 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
     """Find planned runs on a kind of device: their folders among `runs`, their archives in some folders."""
     several_recipes, tasks = len({planned.recipe for planned in plan}) > 1, []
     for index, planned in enumerate(plan):
-        run, companion, chosen = Run.of(resolve(planned.config, device), runs), None, None
-        if (choosing := planned.choosing) is not None:
-            companion = Run.of(resolve(choosing.config, device), runs)
-            chosen = find_archive(archives, companion.config, choosing.stem)
+        run, companion = Run.of(resolve(planned.config, device), runs), planned.companion
         task = Task(
             index=index,
             label=planned.name + (f", {planned.recipe}" if several_recipes else ""),
             planned=planned,
             run=run,
-            companion=companion if chosen is None else None,
+            companion=Run.of(resolve(companion, device), runs) if companion is not None else None,
             archive=find_archive(archives, run.config, planned.stem),
-            chosen=chosen,
         )
         tasks.append(task)
     return tasks
@@ -162,8 +156,6 @@ def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> None:
     choices: list[Row] = []
     (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     with task.run.owned():
-        if choosing is not None and task.chosen is not None:
-            choices = archived_rows(task.chosen, choosing.stem)  # before training, as it may be damaged
         if choosing is None or companion is None:
             run = _train(job, task.run, device, hooks)
         else:
@@ -175,12 +167,7 @@ def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> None:
         evaluate_run(planned, run, root=job.root, device=device, choices=choices)
     if job.archive is None:
         return
-    # Each folder is held, as another process may archive another line of the same run. What the companion chose comes
-    # first, so that other machines need not train it.
-    if companion and choosing and find_archive([job.archive], companion.config, choosing.stem) is None:
-        with owning(companion.folder):
-            write_archive(companion, choosing, job.archive)
-    with owning(task.run.folder):
+    with owning(task.run.folder):  # as another process may archive another line of the same run
         write_archive(task.run, planned, job.archive)
 
 

@@ -81,10 +81,6 @@ class TrainConfig(Recipe):
         plain = ("none", "linear")
         return f"{'-'.join(p for p in parts if p not in plain)}-s{self.seed}-{fingerprint(self)[:12]}"
 
-    def folder_in(self, runs: str | Path) -> Path:
-        """Return the run's folder among `runs`."""
-        return Path(runs) / self.name
-
     def models(self) -> list[TrainConfig]:
         """Return the configuration of every model: those of an ensemble's members, or this one.
 

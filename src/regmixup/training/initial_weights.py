@@ -36,36 +36,25 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """Which tensors were taken from a file, by name.
+    """The tensors that a model begins with: how many were loaded from a file, and the names of those that were not.
 
-    loaded, initialised: together all of the model's. left_out: the file's others. source: timm or a path.
+    source: timm or a path. initialised: the model's others. left_out: the file's others.
     """
 
     source: str
-    checksum: str
-    loaded: tuple[str, ...]
+    sha256: str
+    loaded: int
     initialised: tuple[str, ...]
     left_out: tuple[str, ...]
 
     def __str__(self) -> str:
-        count = len(self.loaded) + len(self.initialised)
-        file = Path(self.source).name
-        parts = [f"{len(self.loaded)} of {count} tensors from {file} (sha256 {self.checksum[:12]})"]
+        count, file = self.loaded + len(self.initialised), Path(self.source).name
+        parts = [f"{self.loaded} of {count} tensors from {file} (sha256 {self.sha256[:12]})"]
         if self.initialised:
             parts.append(f"initialised: {shortened(self.initialised, 4)}")
         if self.left_out:
             parts.append(f"left out: {shortened(self.left_out, 4)}")
         return f"init: {'; '.join(parts)}"
-
-    def record(self) -> dict[str, Any]:
-        """Return it as plain values, for the run's provenance."""
-        return {
-            "source": self.source,
-            "sha256": self.checksum,
-            "loaded": len(self.loaded),
-            "initialised": list(self.initialised),
-            "left_out": list(self.left_out),
-        }
 
 
 def identify(init: str, network: str) -> str:
@@ -114,7 +103,7 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     return InitialWeights(
         source,
         checksum,
-        loaded=tuple(loaded),
+        loaded=len(loaded),
         initialised=tuple(name for name in targets if name not in loaded),
         left_out=tuple(name for name in tensors if name not in used),
     )

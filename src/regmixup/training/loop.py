@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regmixup.data.images import LabelledImages
 from regmixup.data.loader import Loader
 from regmixup.data.splits import seed_for
+from regmixup.metrics.pieces import precise
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
@@ -35,7 +36,7 @@ from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform
 from regmixup.training.optim import Average, Copy, make_optimizer, set_frozen, set_lr
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, Throughput, combine, means, precise
+from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
 from regmixup.training.shards import Shard, agreeing, draw_shard
@@ -43,6 +44,8 @@ from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
 """Steps between two reads of the device: of the guard, and of the means that callbacks get."""
+REPORT_SECONDS = 1.0
+"""Time after which a CPU reports between two reads, as fifty steps of a large network can take it minutes."""
 
 
 class ShardLoss(NamedTuple):
@@ -98,8 +101,7 @@ class ForwardPass(nn.Module):
         sums = {"loss": output.loss.detach() * count, **{name: part * count for name, part in output.parts.items()}}
         if output.logits is not None:
             sums["train_accuracy"] = (output.logits.detach().argmax(dim=1) == batch.y).sum()
-        dtype = precise(batch.x.device)
-        return ShardLoss(output.loss, tuple(sums), torch.stack([total.to(dtype) for total in sums.values()]))
+        return ShardLoss(output.loss, tuple(sums), torch.stack([precise(total) for total in sums.values()]))
 
 
 @dataclass(eq=False)
@@ -140,9 +142,8 @@ class Training:
         self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
         self.tally = Tally(self.device)
-        self.throughput = Throughput(self.num_images)
         self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
-        self.epoch_began = time.perf_counter()
+        self.epoch_began, self.reported = time.perf_counter(), (0.0, 0)  # of the last report the time and the images
         self.take_step: Callable[[Sequence[Shard]], None]  # `setup.resume` builds it
         self.data_fingerprint = self.dataset.fingerprint
         if self.selection is not None:
@@ -176,6 +177,7 @@ class Training:
         self.tally.restore(self.position.totals if self.ranks.first else {})
         self.guard.step.fill_(first)
         self.epoch_began = time.perf_counter() - self.position.seconds
+        self.reported = time.perf_counter(), first * self.config.batch_size
         return first
 
     def draw_shards(self, step: int, picked: Sequence[Any], total: int) -> list[Shard]:
@@ -202,8 +204,8 @@ class Training:
         read = last or (step + 1) % READ_EVERY == 0
         if read:
             self.check_guard()
-        # Reading is free on a CPU, where fifty steps of a large network can take minutes.
-        if read or (self.device.type == "cpu" and self.throughput.due()):
+        late = time.perf_counter() - self.reported[0] >= REPORT_SECONDS
+        if read or (self.device.type == "cpu" and late):  # where reading is free
             self.report_step(step)
         if not last and (epoch * self.steps + step + 1) % self.ranks.stride == 0:
             signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_step()))
@@ -217,8 +219,11 @@ class Training:
 
     def report_step(self, step: int) -> None:
         """Give callbacks the means over the epoch's steps up to this one, its learning rate and the throughput."""
-        epoch, images = self.position.epoch, min((step + 1) * self.config.batch_size, self.num_images)
-        speed = self.throughput.update(epoch * self.num_images + images)
+        epoch, now = self.position.epoch, time.perf_counter()
+        images = min((step + 1) * self.config.batch_size, self.num_images)
+        (then, before), self.reported = self.reported, (now, images)
+        rate = (images - before) / (now - then)
+        speed = {"images_per_second": rate, "seconds_per_epoch": self.num_images / rate}
         numbers = {**means(self.tally.totals()), "lr": self.config.lr_at(epoch + step / self.steps), **speed}
         for callback in self.on_step:
             callback({"epoch": epoch + 1, "step": step + 1, "steps": self.steps, **numbers})

@@ -1,8 +1,7 @@
-"""Reports of a run: sums on the device, throughput, and curves for TensorBoard."""
+"""Reports of a run: sums on the device, and curves for TensorBoard."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,17 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.metrics.pieces import precise
 from regmixup.training.checkpoint import Totals
 
 StepRecord = dict[str, Any]
-"""Epoch, step, steps, the means since the epoch began, the learning rate, and the throughput where it is known."""
+"""Epoch, step, steps, the means since the epoch began, the learning rate, and the throughput since the last report."""
 EpochRecord = dict[str, Any]
 """Epoch, the means over its images, and its seconds."""
 OnStep = Callable[[StepRecord], None]
 OnEpoch = Callable[[EpochRecord], None]
-
-_DUE = 1.0
-"""Seconds after which another update of the throughput is worthwhile."""
 
 
 def counted_on(callback: OnEpoch | None, earlier: int) -> OnEpoch | None:
@@ -57,7 +54,7 @@ class Tally:
         for so_far in self._sums.values():
             so_far.zero_()
         for names, sums in totals.items():
-            self._of(names).copy_(torch.tensor(sums, dtype=precise(self.device)))
+            self._of(names).copy_(torch.tensor(sums, dtype=torch.float64))
 
     def totals(self) -> Totals:
         """Return what has been added so far; waits for the device."""
@@ -66,13 +63,8 @@ class Tally:
 
     def _of(self, names: tuple[str, ...]) -> Tensor:
         if names not in self._sums:
-            self._sums[names] = torch.zeros(len(names) + 1, dtype=precise(self.device), device=self.device)
+            self._sums[names] = precise(torch.zeros(len(names) + 1, device=self.device))
         return self._sums[names]
-
-
-def precise(device: torch.device) -> torch.dtype:
-    """Return the most precise floating-point type of a device."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def combine(parts: Sequence[Totals]) -> Totals:
@@ -93,33 +85,6 @@ def means(totals: Totals) -> dict[str, float]:
             sums[name] = sums.get(name, 0.0) + added
             counts[name] = counts.get(name, 0.0) + count
     return {name: total / counts[name] for name, total in sums.items()}
-
-
-class Throughput:
-    """Images per second since the first update, and the seconds that a whole epoch takes at that rate.
-
-    The first update only starts the clock: compilation and warm-up come before it. images: of an epoch.
-    """
-
-    def __init__(self, images: int) -> None:
-        self.images = images
-        self._first: tuple[float, int] | None = None
-        self._last = time.perf_counter()
-
-    def due(self) -> bool:
-        """Return whether another update is worthwhile."""
-        return time.perf_counter() - self._last >= _DUE
-
-    def update(self, count: int) -> dict[str, float]:
-        """Return the throughput; nothing the first time. count: images so far in this run."""
-        now = self._last = time.perf_counter()
-        if self._first is None:
-            self._first = now, count
-        then, before = self._first
-        if now <= then or count <= before:
-            return {}
-        rate = (count - before) / (now - then)
-        return {"images_per_second": rate, "seconds_per_epoch": self.images / rate}
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class Run:
     @classmethod
     def of(cls, config: TrainConfig, runs: str | Path) -> Run:
         """Return the run of a resolved configuration among `runs`, whether it is there or not."""
-        return cls(config.folder_in(runs), config)
+        return cls(Path(runs) / config.name, config)
 
     @property
     def fingerprint(self) -> str:

@@ -18,12 +18,12 @@ from torch.nn import functional as F
 
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.metrics import accuracy, brier
+from regmixup.metrics.pieces import precise
 from regmixup.networks.precision import products
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, evaluation_transform, input_shape, match_channels, reader
 from regmixup.training.optim import Average, Copy, copy_values
-from regmixup.training.reporting import precise
 from regmixup.types import higher_is_better
 
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -60,7 +60,7 @@ class Selection(Copy):
         if dataset.shape is not None and dataset.shape not in (self.shape, (3, *self.shape[1:])):  # colours become grey
             raise ValueError(f"validation must have images of {self.shape}, as the network sees, got {dataset.shape}")
         self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.value = torch.full((), math.nan, dtype=precise(self.device), device=self.device)
+        self.value = precise(torch.full((), math.nan, device=self.device))
         self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
 
     def end_epoch(self, epoch: int, model: nn.Module, average: Average | None, ranks: Ranks) -> dict[str, float]:

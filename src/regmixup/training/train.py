@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,7 +174,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "processes": training.ranks.world,
         "threads": torch.get_num_threads(),
         "seconds": round(sum(record["seconds"] for record in training.history), 3),
-        **({"init": training.initial.record()} if training.initial is not None else {}),
+        **({"init": asdict(training.initial)} if training.initial is not None else {}),
         **({"selected": selection.record()} if selection is not None else {}),
         "versions": {
             "regmixup": regmixup.__version__,
