@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,14 +100,16 @@ class CorruptAction(Action):
         if source.shape is None:
             raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
         names = BENCHMARK + EXTRA if self.extra else BENCHMARK
-        build_corrupted(
-            source,
-            folder,
-            names=names,
-            seed=self.seed,
-            device=self.device,
-            on_progress=lambda name, severity: print(f"{name} {severity}", file=sys.stderr),
-        )
+        with Progress(console=Console(stderr=True)) as bars:
+            task = bars.add_task("", total=5 * len(names))
+            build_corrupted(
+                source,
+                folder,
+                names=names,
+                seed=self.seed,
+                device=self.device,
+                on_progress=lambda name, _: bars.update(task, advance=1, description=name),
+            )
         print(f"{len(names)} corruptions of {len(source):,} images, 5 severities, in {folder} (rebuilt, not official)")
 
 
