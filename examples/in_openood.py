@@ -10,10 +10,7 @@ MEAN, STD = (0.3,), (0.38,)
 
 
 class OpenOODNet(nn.Module):
-    """A network of ours, with a linear head, as OpenOOD's evaluator, postprocessors, ReAct, ASH and SCALE nets call it.
-
-    mean, std: of the pixels, by which OpenOOD's preprocessor has normalised; this undoes it, as our network normalises.
-    """
+    """A network with a linear head as OpenOOD calls it. mean, std: by which OpenOOD's preprocessor has normalised."""
 
     def __init__(self, network, mean, std):
         super().__init__()
@@ -21,14 +18,10 @@ class OpenOODNet(nn.Module):
         self.mean, self.std = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (mean, std))
 
     def forward(self, x, return_feature=False, return_feature_list=False):
-        features = self.network.features(x * self.std.to(x) + self.mean.to(x))
-        logits = self.fc(features)
-        if return_feature_list:
-            return logits, [features[:, :, None, None]]
-        return (logits, features) if return_feature else logits
-
-    def forward_threshold(self, x, threshold):
-        return self.fc(self.forward(x, return_feature=True)[1].clip(max=threshold))
+        features = self.network.features(x * self.std.to(x) + self.mean.to(x))  # our networks normalise by themselves
+        if return_feature_list:  # as ASH and SCALE ask for them
+            return self.fc(features), [features[:, :, None, None]]
+        return (self.fc(features), features) if return_feature else self.fc(features)
 
     def get_fc(self):
         return tuple(tensor.detach().cpu().numpy() for tensor in (self.fc.weight, self.fc.bias))
@@ -54,19 +47,12 @@ def openood_loader(name):
     return DataLoader(rows, batch_size=200)
 
 
-def main():
+if __name__ == "__main__":
     run = rm.train(rm.configure("digits", "regmixup", epochs=10))
     # Our run for OpenOOD: Evaluator(net, id_name=..., postprocessor_name="vim") takes this network.
     net = OpenOODNet(run.model(device="cpu"), MEAN, STD).eval()
-    logits, features = net(next(iter(openood_loader("digits/test")))["data"], return_feature=True)
-    print(f"logits {tuple(logits.shape)}, features {tuple(features.shape)}, fc {net.get_fc()[0].shape}")
-
     # OpenOOD's networks for us: `net` may be one of its own with a checkpoint, and the loaders those of its evaluator.
-    found = {name: predictions_of(net, openood_loader(name), name) for name in ("digits/test", "photographs/test")}
-    for row in rm.evaluate(found["digits/test"], ood=[found["photographs/test"]]):
+    test, far = (predictions_of(net, openood_loader(name), name) for name in ("digits/test", "photographs/test"))
+    for row in rm.evaluate(test, ood=[far]):
         if row.metric in ("accuracy", "auroc"):
             print(f"{row.dataset:18} {row.score:16} {row.metric:9} {row.value:.4f}")
-
-
-if __name__ == "__main__":
-    main()

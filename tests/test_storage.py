@@ -214,8 +214,8 @@ def bits(row):
 
 
 class TestRows:
-    @settings(max_examples=100, deadline=None)
-    @given(rows=st.lists(ROWS, max_size=5))
+    @settings(max_examples=30, deadline=None)
+    @given(rows=st.lists(ROWS, max_size=10))
     def test_rows_come_back_bit_for_bit(self, tmp_path_factory, rows):
         path = tmp_path_factory.mktemp("rows") / "rows.csv"
         write_rows(path, rows)

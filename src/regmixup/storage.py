@@ -51,7 +51,8 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
-        rename(temporary, path)
+        temporary.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
@@ -62,12 +63,6 @@ def replacing(path: Path) -> Iterator[Path]:
 def _check_regular(path: Path) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(f"cannot write {path}: it is there and is not a regular file")
-
-
-def rename(old: Path, new: Path) -> None:
-    """Rename a file within its folder, replacing what has that name, and flush the folder to disk."""
-    old.replace(new)
-    sync_folder(new.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,7 +5,6 @@ Nothing is downloaded but by `pretrained_file`.
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -108,9 +107,6 @@ def pretrained_file(network: str) -> Path:
     record = published(network)
     if not record.hf_hub_id:
         raise ValueError(f"init must be a file or empty for {network}, which timm has no weights for, got 'timm'")
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.ERROR)  # twelve lines about retries would stand before the error below
     try:
         return _download(record.hf_hub_id, record.hf_hub_filename or "model.safetensors")
     except Exception as error:  # what fails differs between hubs and versions: no network, no such file, a timeout
@@ -122,8 +118,6 @@ def pretrained_file(network: str) -> Path:
             f"({type(error).__name__}: {reason}). Get model.safetensors from https://huggingface.co/{record.hf_hub_id} "
             f"where there is a network and give it as init (--init PATH), or copy that machine's cache ({HF_HUB_CACHE})"
         ) from error
-    finally:
-        hub.setLevel(level)
 
 
 def _download(repository: str, name: str) -> Path:

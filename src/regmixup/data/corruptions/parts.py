@@ -60,16 +60,10 @@ def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
     return (levels.add_(slack) if slack else levels).to(torch.uint8)
 
 
-def apply(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
-    """Return R X C^T of every image. x: (N, C, H, W) float; rows: (H', H); columns: (W', W) -> (N, C, H', W')."""
-    left, right = (torch.from_numpy(matrix).to(x.device, x.dtype) for matrix in (rows, columns.T))
-    return torch.einsum("ij,ncjk->ncik", left, x @ right).contiguous()  # einsum returns a permuted layout, slow to use
-
-
 def gaussian(x: Tensor, sigma: float, *, cut: float = 4.0, border: Border = "edge") -> Tensor:
     """Convolve with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma: above 0."""
-    rows, columns = (gaussian_matrix(side, sigma, cut, border) for side in x.shape[-2:])
-    return apply(x, rows, columns)
+    rows, columns = (torch.from_numpy(gaussian_matrix(side, sigma, cut, border)).to(x) for side in x.shape[-2:])
+    return torch.einsum("ij,ncjk->ncik", rows, x @ columns.T).contiguous()  # einsum's permuted layout is slow to use
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""SVHN, cropped digits: `train_32x32.mat`, `test_32x32.mat` and `extra_32x32.mat`, MATLAB files."""
+"""SVHN, cropped digits: `train_32x32.mat` and `test_32x32.mat`, MATLAB files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regmixup.data.records import Dataset
 
 
 def load_svhn(dataset: Dataset, root: Path) -> ImageSet:
-    """Read `svhn/train`, `svhn/test` or `svhn/extra`; the label is the digit.
+    """Read `svhn/train` or `svhn/test`; the label is the digit.
 
     Each file holds `X`, uint8 (32, 32, 3, N), and `y`, (N, 1), where the digit 0 is written as 10.
     """
