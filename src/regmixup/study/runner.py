@@ -22,12 +22,11 @@ from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import archive_places, check_trainable
-from regmixup.study.cost import Budget
 from regmixup.study.dispatch import dispatch
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.status import missing_data
+from regmixup.study.status import Budget, missing_data
 from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
