@@ -57,7 +57,7 @@ from regmixup.training.config import device_name, resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, cudnn, settings
 from regmixup.training.run import Run
-from regmixup.training.setup import prepare, resume
+from regmixup.training.setup import resume, set_up
 from regmixup.training.stopping import Stop
 
 PIXELS = "pixels.npz"
@@ -410,7 +410,7 @@ class Ours:
         engine = Engine(compile=args.compile, checkpoint_minutes=600)
         stack.enter_context(settings(args.device, engine))
         run = Run(Path(stack.enter_context(tempfile.TemporaryDirectory())), resolve(config, args.device))
-        self.training = resume(prepare(run, dataset, args.device, Ranks(), engine, args.workers))
+        self.training = resume(set_up(run, dataset, args.device, Ranks(), engine, args.workers))
 
     def __call__(self, epochs: int = 1) -> None:
         self.training.run_epochs(Stop(), until=self.training.position.epoch + epochs)

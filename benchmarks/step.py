@@ -41,7 +41,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
-from regmixup.training.setup import prepare, resume
+from regmixup.training.setup import resume, set_up
 from regmixup.training.stopping import Stop
 
 BATCH, IMAGES, MATRIX = 128, 50_000, 8192
@@ -105,7 +105,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
         held = allocated()
         started = time.perf_counter()
-        training = resume(prepare(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0))
+        training = resume(set_up(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
         steps = numbered_steps(training)
         next(steps)

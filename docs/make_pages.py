@@ -24,8 +24,8 @@ from regmixup.methods import METHODS, Method, Spec  # noqa: E402
 from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
 from regmixup.report.writers import markdown_table  # noqa: E402
-from regmixup.study.cost import estimate, step_times  # noqa: E402
 from regmixup.study.plan import load_study, studies  # noqa: E402
+from regmixup.study.status import estimate, step_times  # noqa: E402
 from regmixup.study.tasks import find_tasks  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))

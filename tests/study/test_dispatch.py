@@ -9,7 +9,7 @@ from regmixup.storage import owning
 from regmixup.study import dispatch as module
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
-from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
+from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -117,7 +117,7 @@ def test_a_run_that_was_too_long_is_asked_about_again_when_others_have_ended(tmp
 
 def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path):
     (task,) = plan(tmp_path / "elsewhere", "dnn 0")
-    job = Job(runs=tmp_path / "elsewhere")
+    job = StudyJob(runs=tmp_path / "elsewhere")
     assert "storage that all machines share" in attempt(job, task, choose_device("cpu")).error
     assert not list(tmp_path.iterdir())
 

@@ -23,7 +23,7 @@ from regmixup.study.evaluate_run import stored_rows
 from regmixup.study.figures import PAIRS, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
-from regmixup.study.tasks import Job, Task, attempt, find_tasks
+from regmixup.study.tasks import StudyJob, Task, attempt, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
@@ -139,7 +139,7 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
-    assert attempt(Job(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).error == ""
+    assert attempt(StudyJob(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).error == ""
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])
     assert [record["loss"] for record in task.history()] == [record["loss"] for record in records]
 
@@ -150,7 +150,7 @@ def test_a_run_is_trained_while_another_process_trains_its_companion(companions,
     shutil.copytree(root / "runs" / companion, tmp_path / "runs" / companion)
     checkpoint = tmp_path / "runs" / companion / "checkpoint.safetensors"
     checkpoint.rename(tmp_path / "later")
-    job, (task, *_) = Job(runs=tmp_path / "runs", root=root), find_tasks(plan, tmp_path / "runs", CPU, [])
+    job, (task, *_) = StudyJob(runs=tmp_path / "runs", root=root), find_tasks(plan, tmp_path / "runs", CPU, [])
     with held_by_another_process(checkpoint.parent):
         assert companion in attempt(job, task, CPU).held
     assert task.run.finished

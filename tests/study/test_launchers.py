@@ -16,7 +16,7 @@ from regmixup.cli import main
 from regmixup.study import launchers
 from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.tasks import Job
+from regmixup.study.tasks import StudyJob
 from regmixup.training.run import Run
 from tests.study.killing import KillOne
 from tests.study.mini import MINI, write_mini
@@ -179,7 +179,7 @@ def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_fo
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     message = "cpus_per_run must be at most 2, which is all that Ray has, got 100000"
-    job = Job(runs=tmp_path)
+    job = StudyJob(runs=tmp_path)
     with pytest.raises(ValueError, match=message):
         RayTasks(gpus_per_run=0, cpus_per_run=100_000).open(job, None)
     launcher = RayTasks(gpus_per_run=0, cpus_per_run=100_000, address="auto")

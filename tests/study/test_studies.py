@@ -14,11 +14,11 @@ from regmixup.methods import METHODS
 from regmixup.paper import TABLES
 from regmixup.recipes import RECIPES
 from regmixup.storage import read_rows
-from regmixup.study.cost import estimate
 from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.smoke import STAND_INS
+from regmixup.study.status import estimate
 from regmixup.study.tasks import find_tasks
 from tests.study.test_select import choice
 

@@ -17,7 +17,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import settings
 from regmixup.training.reporting import means
 from regmixup.training.run import Run
-from regmixup.training.setup import prepare, resume
+from regmixup.training.setup import resume, set_up
 from tests.training.short import FINE_TUNING
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -40,7 +40,7 @@ def losses(config, dataset, engine, steps):
     """The loss of each of the first steps."""
     found, config = [], resolve(config, DEVICE)
     with settings(DEVICE, engine, config.precision):
-        training = resume(prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
+        training = resume(set_up(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step == steps:
@@ -188,7 +188,7 @@ def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)
     with settings(DEVICE, engine):
         dataset = rm.data.load("digits/train")
-        training = resume(prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
+        training = resume(set_up(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
         picks = list(training.loaders[0].picks(0))[:3]
         draws = range(6)

@@ -54,9 +54,9 @@ def test_a_finished_run_is_not_repeated(run, tmp_path):
 
 
 def test_regmixup_learns_the_digits(tmp_path):
-    run = rm.train(rm.configure("digits", "regmixup", epochs=15), tmp_path)
+    run = rm.train(rm.configure("digits", "regmixup", epochs=8), tmp_path)
     found = run.predict("digits/test")
-    assert rm.metrics.accuracy(found.logits.softmax(1), found.labels) > 0.8
+    assert rm.metrics.accuracy(found.logits.softmax(1), found.labels) > 0.6
 
 
 def test_a_run_owned_by_another_live_process_is_refused(tmp_path):

@@ -15,12 +15,11 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.study.archive import archive_places
-from regmixup.study.cost import estimate
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import missing_data, status_lines
+from regmixup.study.status import estimate, missing_data, status_lines
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 

@@ -9,12 +9,12 @@ What `regmixup study` and `rm.study.run` do, in order:
     plan       read the file, list its planned runs          plan.py, planned_run.py, grid.py, smoke.py
     find       make each a task; `Task.done` says if it is done   tasks.py, archive.py
     check      data, folders and archives; stop here if not  runner.py, status.py
-    dispatch   decide which task starts next, and where      dispatch.py, launchers.py; a time limit: cost.py
+    dispatch   decide which task starts next, and where      dispatch.py, launchers.py; a time limit: status.py
     complete   train, predict, evaluate, draw                evaluate_run.py, figures.py, called by tasks.attempt
     archive    keep the results without the weights          archive.py
     collect    write one table of rows and the selection     runner.py, select.py
 
-`--dry-run` stops after the second step and prints states (status.py) and time left (cost.py).
+`--dry-run` stops after the second step and prints states and time left (status.py).
 
 A planned run is one line of a table; several lines can share one training. A row is one measured value. A companion is
 a second training, without the validation images, that chooses temperature and prior variance for a model trained on

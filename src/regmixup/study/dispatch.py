@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_held
-from regmixup.study.cost import Budget
 from regmixup.study.launchers import Launcher, Progress
+from regmixup.study.status import Budget
 from regmixup.study.tasks import Task, TaskOutcome
 
 POLL_SECONDS = 0.5

@@ -28,7 +28,7 @@ import torch
 
 from regmixup.config import check_number
 from regmixup.run_folder import write_failure
-from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
+from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
 from regmixup.training.reporting import EpochRecord
 from regmixup.training.stopping import Interrupted
@@ -52,7 +52,7 @@ class InTurn:
     def __init__(self, device: str | torch.device | None = None) -> None:
         self.device = choose_device(device)
 
-    def open(self, job: Job, progress: Progress | None) -> None:
+    def open(self, job: StudyJob, progress: Progress | None) -> None:
         check_present(self.device)
         self.job, self.progress = job, progress
         self.ended: list[TaskOutcome] = []
@@ -100,7 +100,7 @@ class Processes:
     def device(self) -> torch.device:
         return self.devices[0]
 
-    def open(self, job: Job, progress: Progress | None) -> None:
+    def open(self, job: StudyJob, progress: Progress | None) -> None:
         for device in self.devices:
             check_present(device)
         self.job = job
@@ -146,7 +146,7 @@ class Processes:
 class _Worker:
     """A process on one device, and the connection to it."""
 
-    def __init__(self, job: Job, device: torch.device, threads: int) -> None:
+    def __init__(self, job: StudyJob, device: torch.device, threads: int) -> None:
         # Not forked: neither CUDA nor torch's threads survive that. Not a daemon: it may need processes that load data.
         context = multiprocessing.get_context("spawn")
         self.device = device
@@ -160,7 +160,7 @@ class _Worker:
         self.process.join()
 
 
-def _work(connection: Connection, job: Job, device: torch.device, threads: int) -> None:
+def _work(connection: Connection, job: StudyJob, device: torch.device, threads: int) -> None:
     """Execute incoming tasks until the connection ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all; the parent decides
     torch.set_num_threads(threads)
@@ -197,7 +197,7 @@ class RayTasks:
         """Return the kind of device; Ray shows each task its own GPU only, so that it has no index."""
         return torch.device("cuda" if self.gpus_per_run else "cpu")
 
-    def open(self, job: Job, progress: Progress | None) -> None:
+    def open(self, job: StudyJob, progress: Progress | None) -> None:
         try:
             import ray
         except ImportError as error:
@@ -246,7 +246,7 @@ class RayTasks:
             self.ray.cancel(reference, force=True)
 
 
-def _attempt_on_ray(job: Job, task: Task, device: torch.device, threads: int) -> TaskOutcome:
+def _attempt_on_ray(job: StudyJob, task: Task, device: torch.device, threads: int) -> TaskOutcome:
     torch.set_num_threads(threads)
     return attempt(job, task, device)
 

@@ -22,13 +22,12 @@ from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import archive_places, check_trainable
-from regmixup.study.cost import Budget
 from regmixup.study.dispatch import dispatch
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.study.status import missing_data
-from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
+from regmixup.study.status import Budget, missing_data
+from regmixup.study.tasks import StudyJob, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.types import Row
@@ -75,7 +74,7 @@ def run_study(
     if launcher is not None and device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     launcher = launcher if launcher is not None else InTurn(device)
-    job = Job(
+    job = StudyJob(
         runs=Path(runs).absolute(),
         root=Path(root).absolute() if root else None,
         workers=workers,
@@ -112,7 +111,7 @@ def missing_choices(study: Study, runs: Path) -> str:
     return f"what study {study.confirms} selected (--selected {searched}/selected.json)"
 
 
-def _check(study: Study, job: Job, launcher: Launcher, minutes: float | None, tasks: Sequence[Task]) -> None:
+def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | None, tasks: Sequence[Task]) -> None:
     """Raise unless these tasks can be trained, measured and archived: now, not after hours of training."""
     if world_size() > 1:
         raise ValueError(

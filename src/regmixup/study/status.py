@@ -1,20 +1,202 @@
-"""The state of a study: which of its runs are done, as folders and archives say, and which data is missing."""
+"""The state of a study: which of its runs are done, how long the others take, and which data is missing.
+
+How long an epoch takes, a run of the same kind in the runs folder says. Where there is none, `step_times.toml` does,
+which says how each step was measured: a run costs epochs x images x members x (time of a step / 128), plus a forward
+pass and the metrics of every image it is evaluated on.
+"""
 
 from __future__ import annotations
 
+import glob
+import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from regmixup import run_folder
+from regmixup.config import check_number, encode
 from regmixup.data.catalogue import find
 from regmixup.data.files import data_root, missing_files
 from regmixup.data.folders import find_folder
-from regmixup.names import shortened
+from regmixup.methods import images_per_clean_image
+from regmixup.names import counted, shortened
 from regmixup.storage import is_held
-from regmixup.study.cost import estimate
 from regmixup.study.planned_run import PlannedRun
 from regmixup.study.tasks import Task
+from regmixup.training.config import TrainConfig
+from regmixup.training.run import Run
+
+FLOAT32_FACTOR = 6.8
+"""Float32 relative to bfloat16 on an H200: an epoch of ResNet-18 with RegMixup takes 11.2 s, eager."""
+MEASURE_MICROSECONDS = 20.0
+"""Metrics and intervals, per evaluated image: 16 s for the 800,000 of a CIFAR-10 evaluation."""
+RESERVE = 1.1
+"""Factor on the expected time of a run where there is a time limit; covers the start, too."""
+
+# Time by the table
+
+
+@cache
+def step_times() -> dict[str, Any]:
+    """Read the measured step times: section -> network -> method -> milliseconds."""
+    return tomllib.loads((resources.files("regmixup.study") / "step_times.toml").read_text(encoding="utf-8"))
+
+
+def device_of(network: str) -> str:
+    """Return the device that the step times of a network belong to."""
+    return "2 CPU cores" if network in step_times()["cpu"] else "one H200"
+
+
+def plain_milliseconds(network: str) -> float | None:
+    """Return the time of a step of plain training with 128 images; None where nothing is known."""
+    name = network.removesuffix("-sngp")  # whose head takes no time worth a measurement of its own
+    tables = (step_times()[section] for section in ("compiled", "cpu", "estimated"))
+    return next((table[name]["dnn"] for table in tables if name in table), None)
+
+
+def relative_time(method: str, config: TrainConfig) -> float:
+    """Return the time of a step of a method, relative to plain training.
+
+    A step that forwards p images for a clean one takes 1 + (p - 1) (regmixup - dnn) / dnn, as measured in compiled
+    steps. A constraint or a head adds more than images: there it is the ratio of eager steps.
+    """
+    # Ratios are those of ResNet-50, but for the two networks that are more like WRN-28-10.
+    network = config.network.removesuffix("-sngp")
+    similar = "wrn28-10" if network in ("wrn28-10", "timm/resnet50") else "resnet50"
+    if config.constraint is None and config.head_name == "linear":
+        compiled = step_times()["compiled"][similar]
+        images = images_per_clean_image(encode(config.objective))
+        return 1 + (images - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)
+    eager = step_times()["eager"][similar]
+    return eager.get(method, eager["dnn"]) / eager["dnn"]
+
+
+def training_minutes(method: str, config: TrainConfig) -> float | None:
+    """Return the time of training one model by the table; None where nothing is known."""
+    plain, images = plain_milliseconds(config.network), find(config.train_set).images
+    if plain is None or images is None:
+        return None
+    slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in device_of(config.network) else 1.0
+    return config.total_epochs * images * slower * plain * relative_time(method, config) / 128 / 60_000
+
+
+def evaluation_minutes(planned: PlannedRun) -> float | None:
+    """Return the time of an evaluation: forward passes, a third of a step each, and metrics."""
+    step = plain_milliseconds(planned.config.network)
+    counts = [find(name).images for name in planned.evaluate.datasets()]
+    if step is None or None in counts:
+        return None
+    milliseconds = planned.config.members * step / 3 / 128 + MEASURE_MICROSECONDS / 1000
+    return sum(count for count in counts if count is not None) * milliseconds / 60_000
+
+
+# Time by the epochs of other runs
+
+
+def measured_epoch(config: TrainConfig, runs: Path) -> float | None:
+    """Return the seconds of an epoch of a run like this one, or of this one itself; None if there is none.
+
+    The run is the one that ended an epoch last, so that the pace follows the load of the device. The median of its
+    last three epochs counts; the first is not among them, as it includes compilation.
+    """
+    name = config.name.rpartition("-s")[0]  # without seed and fingerprint
+    histories = runs.glob(f"{glob.escape(name)}-s*/{run_folder.HISTORY}")
+    for path in sorted(histories, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        with suppress(OSError, ValueError):  # a folder that is damaged, or cannot be read now
+            run = Run.open(path.parent)
+            seconds = [record["seconds"] for record in run.history()[1:]]
+            if seconds and _kind(run.config) == _kind(config):
+                return median(seconds[-3:])
+    return None
+
+
+def _kind(config: TrainConfig) -> list[Any]:
+    """Return the fields that decide the time of an epoch."""
+    names = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision")
+    return [getattr(config, name) for name in names]
+
+
+# Time of all runs together
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of runs. networks: to train. minutes: of training and evaluation on `device`, None if unknown."""
+
+    networks: int
+    minutes: float | None
+    device: str
+
+    def __str__(self) -> str:
+        """
+        >>> print(Estimate(15, 1234.0, "one H200"), Estimate(0, 0.0, "one H200"), sep="; ")
+        15 networks to train, about 1,200 GPU minutes (21 hours) on one H200; 0 networks to train, no time
+        """
+        count = f"{counted(self.networks, 'network')} to train"
+        if self.minutes is None:
+            return f"{count}, time unknown"
+        if self.minutes == 0:
+            return f"{count}, no time"
+        shown = float(f"{self.minutes:.2g}")
+        unit = ("GPU minute" if "H200" in self.device else "minute") + "s" * (shown > 1)
+        hours = f" ({self.minutes / 60:.2g} hours)" if 120 <= self.minutes < 4800 else ""
+        days = f" ({self.minutes / 1440:.2g} days)" if self.minutes >= 4800 else ""
+        return f"{count}, about {max(shown, 1.0):,.0f} {unit}{hours}{days} on {self.device}"
+
+
+def estimate(tasks: Iterable[Task]) -> Estimate:
+    """Estimate the cost of what is left to do. A model that several tasks share counts once."""
+    training: dict[str, float | None] = {}
+    evaluations: list[float | None] = []
+    devices: dict[str, None] = {}
+    for task in tasks:
+        if task.done:
+            continue
+        planned = task.planned
+        for run in (model for model in task.models() if not model.finished):
+            config, seconds = run.config, measured_epoch(run.config, run.folder.parent)
+            devices[device_of(config.network) if seconds is None else "this machine"] = None
+            # As planned, not as resolved for a device: step times are those of the device they name.
+            by_table = training_minutes(planned.method, replace(config, precision=planned.config.precision))
+            whole = by_table if seconds is None else config.total_epochs * seconds / 60
+            # An archived run has a history, but no weights.
+            epochs = len(run.history()) if run.checkpoint.is_file() else 0
+            share = 1 - min(1.0, epochs / config.total_epochs)
+            training[config.name] = share * whole if whole is not None else None
+        evaluations.append(evaluation_minutes(planned))
+    known = [part for part in (*training.values(), *evaluations) if part is not None]
+    minutes = sum(known) if len(known) == len(training) + len(evaluations) else None
+    return Estimate(len(training), minutes, ", ".join(devices) or "this machine")
+
+
+class Budget:
+    """A time limit for a study: start no run that would not end within so many minutes from now.
+
+    A run whose pace is unknown is started all the same.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        check_number("minutes", minutes, least=0)
+        self.minutes = minutes
+        self.end = time.monotonic() + 60 * minutes
+
+    def seconds(self, task: Task) -> float:
+        """Return the seconds that a task still takes by the pace that similar runs have now, with a reserve."""
+        return RESERVE * 60 * (estimate([task]).minutes or 0.0)
+
+    def fits(self, task: Task) -> bool:
+        """Return whether a task would end in time if it started now; one that is done always does."""
+        return task.done or self.seconds(task) < self.end - time.monotonic()
+
+
+# States and data
 
 
 def state_of(task: Task) -> str:

@@ -102,7 +102,7 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class StudyJob:
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
     archive: a folder for archives of finished runs; an archived run counts as done.
@@ -127,7 +127,7 @@ class TaskOutcome:
     held: str = ""
 
 
-def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
+def attempt(job: StudyJob, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
     """Execute one task, skipping the steps that are done. The traceback of an error is written into the run folder."""
     if not job.runs.is_dir():  # made by whoever launched this
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
@@ -146,7 +146,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
     return TaskOutcome(task=task)
 
 
-def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> None:
+def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> None:
     """Train and evaluate a task, with its companion if it has one, and archive it where that is asked for.
 
     The run folder is held until its rows are written: another process that asks for it meanwhile gets an InUseError.
@@ -171,7 +171,7 @@ def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> None:
         write_archive(task.run, planned, job.archive)
 
 
-def _train(job: Job, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:
+def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:
     """Train a run, or read it if it is trained. earlier: the epochs that callbacks have seen before."""
     return train(
         run.config,

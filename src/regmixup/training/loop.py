@@ -106,7 +106,7 @@ class ForwardPass(nn.Module):
 
 @dataclass(eq=False)
 class Training:
-    """A run in training: all that it trains with, and where it is. `setup.prepare` builds one at its beginning.
+    """A run in training: all that it trains with, and where it is. `setup.set_up` builds one at its beginning.
 
     shape: channels, height and width of what the network sees. loaders: of the shards that this process computes.
     initial: the weights that training starts from, if they are not random.

@@ -1,6 +1,6 @@
 """Set a run up: model, optimizer, loaders and execution, then the step that training repeats.
 
-`prepare` finds and builds everything without writing a file; `resume` then restores the last checkpoint, if there is
+`set_up` finds and builds everything without writing a file; `resume` then restores the last checkpoint, if there is
 one, and wraps the step for this execution: torch.compile, DistributedDataParallel, a CUDA graph.
 """
 
@@ -33,7 +33,7 @@ from regmixup.training.shards import Shard
 from regmixup.training.step import TrainingStep, distribute
 
 
-def prepare(
+def set_up(
     run: Run,
     dataset: LabelledImages,
     device: torch.device,

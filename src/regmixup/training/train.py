@@ -26,7 +26,7 @@ from regmixup.training.loading import clean_parts, reader
 from regmixup.training.loop import Training
 from regmixup.training.reporting import OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
-from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
+from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
 from regmixup.training.stopping import Interrupted, Stop, stopping
 
 _PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
@@ -106,7 +106,7 @@ def train(
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
-                training = prepare(run, images, device, ranks, engine, workers, validation=validation)
+                training = set_up(run, images, device, ranks, engine, workers, validation=validation)
                 if signal := ranks.largest_of(stop.signal)[0]:
                     raise Interrupted(signal)
                 if not dry_run:
@@ -115,7 +115,7 @@ def train(
                     with run.owned(ranks), ExitStack() as stack:
                         begin(training, stack, tensorboard=tensorboard and ranks.first, on_start=on_start)
                         training.run_epochs(stop)
-                        finish(training, stop)
+                        conclude(training, stop)
                 elif ranks.first:  # each would remove the folder that another one tries
                     check_writable(run.folder / run_folder.CONFIG)
         ranks.wait()
@@ -136,7 +136,7 @@ def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: 
         on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
 
 
-def finish(training: Training, stop: Stop) -> None:
+def conclude(training: Training, stop: Stop) -> None:
     """Let the head see the train images once more, if it wants to, and record that the run has finished."""
     finalized = finalize(training)
     for copy in training.copies if finalized else ():
