@@ -9,6 +9,7 @@ from regmixup import methods, posthoc
 from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
 from regmixup.networks.constraints import SpectralNorm, StableRank
+from regmixup.networks.cosine_head import CosineHead
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
 from regmixup.objectives.alternate import Alternate
@@ -27,6 +28,7 @@ from regmixup.recipes import RECIPES
 from regmixup.training.config import configure, objective_of
 
 SNGP_BOUND = SpectralNorm(c=6.0, norm="convolution")
+FLAT = {"nesterov": False, "sharpness": "sam", "rho": 0.05, "average": "swa", "average_from": 0.6, "average_lr": 0.05}
 EXPECTED = {
     "dnn": {"objective": ERM()},
     "label-smoothing": {"objective": LabelSmoothing(smoothing=0.1)},
@@ -47,6 +49,12 @@ EXPECTED = {
     "half-regmixup": {"objective": HalfRegMixup()},
     "bimodal": {"objective": Bimodal()},
     "reg-gaussian-noise": {"objective": RegGaussianNoise()},
+    "fmfp": {"objective": ERM(), **FLAT},
+    "sure": {
+        "objective": RegMixup(alpha=10.0, eta=0.5, scale="sum", passes="separate"),
+        "head": CosineHead(scale=8.0),
+        **FLAT,
+    },
     "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
 }
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
     from regmixup.objectives.regcutmix import RegCutMix
     from regmixup.objectives.regmixup import RegMixup
+    from regmixup.training import sharpness
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
     from regmixup.training.run import Run
@@ -70,13 +71,16 @@ _HOMES = {
     "train": "training.train",
 }
 """Where the public names are that are neither modules nor objectives."""
+_MODULES = {"scores": "metrics.scores", "sharpness": "training.sharpness"}
+"""Public modules that lie in a room."""
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run",
     "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
-    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
+    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "sharpness", "study",
+    "train",
 ]  # fmt: skip
 
 
@@ -90,7 +94,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(f"regmixup.{_HOMES[name]}"), name)
     elif name.islower():
-        value = import_module("regmixup.metrics.scores" if name == "scores" else f"regmixup.{name}")
+        value = import_module(f"regmixup.{_MODULES.get(name, name)}")
     else:
         from regmixup.objectives import OBJECTIVES
 

@@ -111,6 +111,10 @@ _DUQ, _RBF_100 = {"lr": 0.05, "nesterov": False}, Spec("rbf", {"initial_count": 
 _DUQ_WRN = {**_DUQ, "epochs": 200, "milestones": (60, 120, 160), "lr_decay": 0.2, "dropout": 0.3}
 # DUQ's released code for ResNet-18, in the 100 epochs of the recipe.
 _DUQ18 = {**_DUQ, "schedule": "step", "milestones": (25, 50, 75), "lr_decay": 0.2}
+# FMFP's and SURE's released code: SGD without Nesterov momentum, SAM, and SWA from epoch 120 of 200 on.
+_FMFP = {"nesterov": False, "sharpness": "sam", "rho": 0.05, "average": "swa"}
+_FMFP |= {"average_from": 0.6, "average_lr": 0.05}
+_SURE100 = {"alpha": 10.0, "scale": "sum", "passes": "separate"}
 _AUGMIX = {"epochs": 100, "schedule": "cosine", "mean": (0.5,) * 3, "std": (0.5,) * 3, "dropout": 0.0}
 
 _METHODS = (
@@ -256,6 +260,23 @@ _METHODS = (
         "clean cross-entropy + one on images with Gaussian noise",
         _OURS,
         objective=Spec("reg_gaussian_noise"),
+    ),
+    Method(
+        "fmfp",
+        "plain cross-entropy with SAM and SWA: flat minima",
+        "Zhu et al., 2022",
+        train=_FMFP,
+        score="max_probability",
+    ),
+    Method(
+        "sure",
+        "RegMixup, SAM, SWA and cosines as logits; without SURE's ranking loss",
+        "Li et al., 2024",
+        objective=Spec("regmixup", {**_SURE100, "eta": 0.5}),
+        head=Spec("cosine"),
+        train=_FMFP,
+        score="max_probability",
+        selected={recipe: {"objective": Spec("regmixup", _SURE100)} for recipe in _ON_CIFAR100},
     ),
     Method(
         "regmixup+sngp",

@@ -90,6 +90,18 @@ class Recipe:
     ema: float = introduced(0.0)
     """Decay d of a running mean of weights and buffers, the model that is evaluated and exported; 0 for none. After t
     updates it is min(d, (1 + t) / (10 + t)), so that a short run forgets where it began."""
+    average: Literal["none", "swa"] = introduced("none")
+    """swa: the model is the plain mean of the weights at the ends of the last epochs (SWA), with batch-norm statistics
+    of what the objective forwards. none: the last weights, or the running mean that `ema` asks for."""
+    average_from: float = introduced(0.75)
+    """Share of the epochs after which SWA begins."""
+    average_lr: float | None = introduced(None)
+    """Constant learning rate while SWA averages; None keeps the schedule's."""
+    sharpness: Literal["none", "sam", "friendly"] = introduced("none")
+    """sam: update by the gradient where the loss is high nearby, at twice the cost (SAM). friendly: look for that place
+    along what the gradient has beyond its running mean (Friendly-SAM)."""
+    rho: float = introduced(0.05)
+    """Distance from the weights to that place."""
     crop_padding: int = 4
     """Random crops from images padded by this many zero pixels; 0 for none."""
     flip: bool = True
@@ -150,6 +162,15 @@ class Recipe:
             check_number(name, getattr(self, name), least=0, below=1)
         check_number("magnitude", self.magnitude, most=30)
         check_number("crop_area", self.crop_area, above=0, most=1)
+        check_number("average_from", self.average_from, least=0, below=1)
+        check_number("rho", self.rho, above=0)
+        if self.average_lr is not None:
+            check_number("average_lr", self.average_lr, above=0)
+        if self.average == "swa" and (self.ema > 0 or self.select != "last"):
+            raise ValueError(
+                f"average must be none with a running mean or a selected epoch, got swa, ema {self.ema} and select "
+                f"{self.select}"
+            )
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
         if self.warmup_epochs > self.epochs:
@@ -181,6 +202,8 @@ class Recipe:
         >>> [round(recipe.lr_at(epoch), 5) for epoch in (0, 1.5, 3, 50, 100, 109)]
         [0.0001, 0.05005, 0.09978, 0.05001, 1e-05, 1e-05]
         """
+        if self.average_lr is not None and self.average == "swa" and progress >= self.average_from * self.total_epochs:
+            return self.average_lr
         if progress < self.warmup_epochs:
             return self.warmup_lr + (self.lr - self.warmup_lr) * (progress / self.warmup_epochs)
         if self.schedule == "step":

@@ -76,6 +76,7 @@ CASES = {
     "gaussian process": digits(head=GPHead(num_features=32)),
     "with batch norm": digits(dropout=0.3, constraint="spectral_norm"),
     "fine-tuning": digits(batch_size=90, freeze=1, **FINE_TUNING),
+    "sharpness": digits(batch_size=90, sharpness="friendly", average="swa", average_from=0.4),
     "selected": digits(batch_size=90, select="val-nll", ema=0.9),
 }
 

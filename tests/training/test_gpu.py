@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 DEVICE = torch.device("cuda")
 PLAIN, GRAPHED = rm.Engine(compile="off", graphs="off"), rm.Engine(compile="off", graphs="on")
 FAST = rm.Engine(compile="on", graphs="on")
+SHARP = {"sharpness": "friendly", "average": "swa", "average_from": 0.4}
 SELECTED = {"select": "val-nll", "ema": 0.9}
 
 
@@ -160,13 +161,16 @@ def test_compiled_augmentation_is_the_plain_one():
         assert (plain.x != images.images.to(DEVICE)[picked.index]).any()
 
 
-def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "prefix"), [(FINE_TUNING, "ema."), (SHARP, "swa.")], ids=["fine-tuning", "sharpness"]
+)
+def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path, changes, prefix):
     config = rm.configure("digits", "regmixup", epochs=3, precision="float32", dropout=0.0, batch_size=60, freeze=1)
-    config = replace(config, **FINE_TUNING)
+    config = replace(config, **changes)
     runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True))
             for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
     plain, graphed = (read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in runs)
-    assert any(name.startswith("ema.") for name in plain)
+    assert any(name.startswith(prefix) for name in plain)
     for name in plain:
         assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
 
@@ -178,11 +182,12 @@ def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
     [
         ("regmixup", {}),
         ("regmixup", FINE_TUNING),
+        ("regmixup", {"dropout": 0.0, **SHARP}),
         ("regmixup+cutmix", {}),
         ("augmix", {}),
         ("duq", {}),
     ],
-    ids=["regmixup", "fine-tuning", "regmixup+cutmix", "augmix", "duq"],
+    ids=["regmixup", "fine-tuning", "sharpness", "regmixup+cutmix", "augmix", "duq"],
 )
 def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)

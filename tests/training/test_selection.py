@@ -10,7 +10,7 @@ import regmixup as rm
 from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.training.distributed import Ranks
-from regmixup.training.optim import Average
+from regmixup.training.optim import RunningMean
 from regmixup.training.selection import METRICS, Selection
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
@@ -98,7 +98,7 @@ def selection(model, metric="val-nll", **changes):
 )
 def test_which_epoch_is_kept(monkeypatch, metric, values, kept):
     model = nn.Linear(1, 1, bias=False)
-    average = Average(model, 0.5)
+    average = RunningMean(model, 0.5)
     one = selection(model, metric)
     for epoch, value in enumerate(values, start=1):
         model.weight.data.fill_(epoch)

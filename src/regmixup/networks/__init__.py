@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from regmixup.networks.constraints import Constraint, SpectralNorm, StableRank, bake
     from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization
+    from regmixup.networks.cosine_head import CosineHead
     from regmixup.networks.gp_head import GPHead
     from regmixup.networks.libraries import library_names, library_state_dict
     from regmixup.networks.rbf_head import RBFHead
@@ -56,17 +57,19 @@ HEADS = {
     "linear": Entry("one linear layer", "LinearHead"),
     "gp": Entry("random-feature Gaussian process with a Laplace covariance (SNGP)", "GPHead"),
     "rbf": Entry("distances to running class centroids (DUQ)", "RBFHead"),
+    "cosine": Entry("cosines between features and class vectors (SURE)", "CosineHead"),
 }
 
 _LAZY = {
     "Classifier": "contract", "Constraint": "constraints", "Head": "contract", "LinearHead": "contract",
-    "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints", "StableRank": "constraints",
-    "bake": "constraints", "library_names": "libraries", "library_state_dict": "libraries",
+    "CosineHead": "cosine_head", "GPHead": "gp_head", "RBFHead": "rbf_head",
+    "SpectralNorm": "constraints", "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
+    "library_state_dict": "libraries",
 }  # fmt: skip
 
 __all__ = [
-    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
-    "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
+    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "CosineHead", "GPHead", "Head", "LinearHead",
+    "RBFHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
     "import_components", "library_names", "library_state_dict", "name_of", "register",
 ]  # fmt: skip
 

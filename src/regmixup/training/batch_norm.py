@@ -11,6 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages
+from regmixup.data.loader import Loader
+from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
@@ -69,6 +71,11 @@ def drop_counters(model: nn.Module) -> None:
             module.num_batches_tracked = None
 
 
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """Return the layers of a model that have running statistics."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+
+
 def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
     """Yield every image of a dataset once, without augmentation, in batches of at most 512 and of even size.
 
@@ -87,12 +94,15 @@ def refreshing(model: nn.Module) -> Iterator[None]:
     The new statistics are the means over passes, as those of `torch.optim.swa_utils.update_bn`. Unlike there, batch
     norm alone is in training mode: dropout, power iterations and heads see an evaluation.
     """
-    layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    layers = batch_norms(model)
     if not layers:
         raise ValueError("the network must have batch norm for its statistics to be refreshed, found no such layer")
     momenta = [layer.momentum for layer in layers]
+    uncounted = [layer for layer in layers if layer.num_batches_tracked is None]  # in training, see `drop_counters`
     model.eval()
     for layer in layers:
+        if layer in uncounted:
+            layer.num_batches_tracked = torch.zeros((), dtype=torch.int64)
         layer.reset_running_stats()
         # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
         layer.momentum, layer.training = None, True
@@ -100,6 +110,16 @@ def refreshing(model: nn.Module) -> Iterator[None]:
         yield
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum, layer.training = momentum, False
+    for layer in uncounted:
+        layer.num_batches_tracked = None
+
+
+def forward_mixture(model: Classifier, config: TrainConfig, loader: Loader) -> None:
+    """Forward an epoch of what the objective sees, mixed images included, as one after the last would be."""
+    for step, batch in enumerate(loader.epoch(config.total_epochs)):
+        generator = generator_for(config.seed, "draw", config.total_epochs, step)
+        with torch.set_grad_enabled(config.objective.differentiates_twice):  # a penalty is one of gradients
+            config.objective(model, batch.x, batch.y, generator=generator)
 
 
 def synchronised(model: Classifier) -> Classifier:

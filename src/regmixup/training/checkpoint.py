@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,14 +19,13 @@ from torch import Tensor, nn
 
 from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, save_tensors
-from regmixup.training.optim import Copy
 
 Totals = dict[tuple[str, ...], list[float]]
 """For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
 _RARELY = 100
 _MODEL = "model."
-_FIRST = ("best.", "ema.", _MODEL)
+_FIRST = ("best.", "swa.", "ema.", _MODEL)
 """The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
 
 
@@ -92,11 +92,19 @@ class Schedule:
         self.cost = self.last - begun
 
 
-def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
+class Kept(Protocol):
+    """What a checkpoint keeps beside the model and the optimizer: tensors by name, all under one prefix."""
+
+    prefix: str
+
+    def state(self) -> dict[str, Tensor]: ...
+
+
+def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, kept: Iterable[Kept] = ()) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on their device."""
     tensors = _named(_MODEL, model.state_dict())
-    for copy in copies:
-        tensors |= _named(copy.prefix, copy.state())
+    for part in kept:
+        tensors |= _named(part.prefix, part.state())
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     for index, parameter in enumerate(parameters):
         moments = {name: moment for name, moment in optimizer.state[parameter].items() if isinstance(moment, Tensor)}

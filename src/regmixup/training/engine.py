@@ -60,8 +60,13 @@ class Execution:
         return f"{self.device.type}: {', '.join(parts)}"
 
 
-def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, *, steps: int) -> Execution:
-    """Decide what `auto` means. steps: of the whole run. Asking with "on" for what cannot be is an error."""
+def choose_execution(
+    engine: Engine, config: TrainConfig, device: torch.device, *, steps: int, dropout: bool = False
+) -> Execution:
+    """Decide what `auto` means. Asking with "on" for what cannot be is an error.
+
+    steps: of the whole run. dropout: whether the network has any.
+    """
     cuda = device.type == "cuda"
     if config.objective.differentiates_twice:
         cannot_compile = f"torch.compile cannot differentiate twice, as {type(config.objective).__name__} must"
@@ -70,6 +75,8 @@ def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, 
     cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
     if cuda and config.num_shards > 1:
         cannot_capture = f"a step takes {config.num_shards} passes"
+    if cuda and dropout and config.sharpness != "none":
+        cannot_capture = "both passes of SAM need one dropout mask, and a graph draws two"
     for name, obstacle in (("compile", cannot_compile), ("graphs", cannot_capture)):
         if obstacle and getattr(engine, name) == "on":
             raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")

@@ -175,9 +175,9 @@ def _without(prefixes: tuple[str, ...], tensors: dict[str, Tensor]) -> dict[str,
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of the model alone: what wrappers and checkpoints put before their names is removed."""
-    for prefix in ("best.", "ema.", "model.", "module.", "_orig_mod."):
+    for prefix in ("best.", "swa.", "ema.", "model.", "module.", "_orig_mod."):
         inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        whole = all(name.startswith((prefix, "ema.", "model.", "optimizer.")) for name in tensors)
+        whole = all(name.startswith((prefix, "ema.", "model.", "optimizer.", "sharpness.")) for name in tensors)
         if inner and whole:
             tensors = inner
     return tensors

@@ -35,11 +35,12 @@ from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform
-from regmixup.training.optim import Average, Copy, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import Copy, EpochMean, make_average, make_optimizer, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
 from regmixup.training.shards import Shard, agreeing, draw_shard
+from regmixup.training.sharpness import has_dropout, make_sharpness
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
@@ -71,15 +72,23 @@ def train_step(
     forward: from the picked images and the draw to the loss, see `ForwardPass`.
     before_update: called with the losses of all shards when the gradient is complete.
     """
+    outputs = compute_gradient(forward, optimizer, shards)
+    if before_update is not None:
+        before_update(outputs)
+    optimizer.step()
+
+
+def compute_gradient(
+    forward: Callable[[Any, Draw], ShardLoss], optimizer: torch.optim.Optimizer, shards: Iterable[Shard]
+) -> list[ShardLoss]:
+    """Forward every shard and add up their gradients in place of earlier ones; return the losses of all shards."""
     optimizer.zero_grad(set_to_none=True)
     outputs = []
     for shard in shards:
         output = forward(shard.picked, shard.draw)
         (output.loss * shard.weight).backward()
         outputs.append(output)
-    if before_update is not None:
-        before_update(outputs)
-    optimizer.step()
+    return outputs
 
 
 class ForwardPass(nn.Module):
@@ -134,11 +143,13 @@ class Training:
         self.config = self.run.config
         self.steps, self.num_images = len(self.loaders[0]), self.loaders[0].num_images  # of an epoch
         steps = self.config.total_epochs * self.steps
-        self.execution = choose_execution(self.engine, self.config, self.device, steps=steps)
+        dropout = has_dropout(self.model)
+        self.execution = choose_execution(self.engine, self.config, self.device, steps=steps, dropout=dropout)
         self.transform = evaluation_transform(self.config, files=self.dataset.shape is None)
         self.shard_numbers = range(self.ranks.rank, self.config.num_shards, self.ranks.world)
         self.optimizer = make_optimizer(self.model, self.config)
-        self.average = Average(self.model, self.config.ema) if self.config.ema > 0 else None
+        self.sharpness = make_sharpness(self.optimizer, self.model, self.config)
+        self.average = make_average(self.model, self.config)
         self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
         self.tally = Tally(self.device)
@@ -232,6 +243,8 @@ class Training:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
         epoch, measured = self.position.epoch, {}
+        if isinstance(self.average, EpochMean):
+            self.average.end_epoch(epoch / self.config.total_epochs)
         if self.selection is not None:
             measured = self.selection.end_epoch(epoch, self.model, self.average, self.ranks)
         seconds = time.perf_counter() - self.epoch_began
@@ -251,11 +264,16 @@ class Training:
         """Return what this epoch's steps have reported so far on all ranks; nothing but on the first."""
         return combine(self.ranks.to_first(self.tally.totals()))
 
+    def state(self) -> dict[str, Tensor]:
+        """Return all tensors that training resumes from, on their device."""
+        sharpness = [self.sharpness] if self.sharpness is not None else []
+        return checkpoint.live_state(self.model, self.optimizer, [*self.copies, *sharpness])
+
     def save(self) -> None:
         """Write a checkpoint of the current position."""
         begun = time.monotonic()
         if self.ranks.first:
-            tensors = checkpoint.live_state(self.model, self.optimizer, self.copies)
+            tensors = self.state()
             state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
             content = Checkpoint(state, self.position, self.data_fingerprint)
             checkpoint.save_checkpoint(self.run.folder, content, fingerprint=self.run.fingerprint)

@@ -109,7 +109,7 @@ def copy_values(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
         target[name].copy_(tensor)
 
 
-class Average(Copy):
+class RunningMean(Copy):
     """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
 
     d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. Whole numbers are copied, and so are tensors
@@ -123,16 +123,58 @@ class Average(Copy):
         self.decay = decay
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
         self.counters = {"updates": self.updates}
-        self.averaged = {n for n, tensor in self.live.items() if tensor.is_floating_point() and tensor.isfinite().all()}
+        self.averaged = averaged_names(self.live)
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the mean towards the weights; nothing is read from the device."""
         updates = self.updates.to(torch.float64 if self.device.type == "cpu" else torch.float32)
         share = 1 - ((1 + updates) / (10 + updates)).clamp(max=self.decay)
-        for name, mean in self.values.items():
-            if name in self.averaged:
-                mean.lerp_(self.live[name], share.to(mean.dtype))
-            else:
-                mean.copy_(self.live[name])
+        move_mean(self.values, self.live, share, self.averaged)
         self.updates += 1
+
+
+class EpochMean(Copy):
+    """The plain mean of a model's weights at the ends of the last epochs (SWA, Izmailov et al., 2018).
+
+    start: the share of the epochs after which it begins. Batch-norm statistics do not belong to the mean of weights:
+    they are estimated when training has ended, see `train.estimate_statistics`.
+    """
+
+    prefix = "swa."
+
+    def __init__(self, model: nn.Module, start: float) -> None:
+        super().__init__(model)
+        self.start = start
+        self.epochs = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.counters = {"epochs": self.epochs}
+        self.averaged = averaged_names(self.live)
+
+    @torch.no_grad()
+    def end_epoch(self, progress: float) -> None:
+        """Take the weights into the mean. progress: the share of the epochs that have ended."""
+        if progress > self.start:
+            self.epochs += 1
+            share = 1 / self.epochs.to(torch.float64 if self.device.type == "cpu" else torch.float32)
+            move_mean(self.values, self.live, share, self.averaged)
+
+
+def make_average(model: nn.Module, recipe: Recipe) -> RunningMean | EpochMean | None:
+    """Return the mean of the weights that a recipe asks for, if any."""
+    if recipe.average == "swa":
+        return EpochMean(model, recipe.average_from)
+    return RunningMean(model, recipe.ema) if recipe.ema > 0 else None
+
+
+def averaged_names(tensors: dict[str, Tensor]) -> set[str]:
+    """Return the names of tensors that have a mean: floating point, and all finite."""
+    return {name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.isfinite().all()}
+
+
+def move_mean(means: dict[str, Tensor], live: dict[str, Tensor], share: Tensor, averaged: set[str]) -> None:
+    """Move means by a share of the way to the live tensors, and copy those that have no mean."""
+    for name, mean in means.items():
+        if name in averaged:
+            mean.lerp_(live[name], share.to(mean.dtype))
+        else:
+            mean.copy_(live[name])

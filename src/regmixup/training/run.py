@@ -18,12 +18,11 @@ from regmixup import data, networks, plugins, predictions, run_folder
 from regmixup.config import decode, encode, fingerprint
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
-from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import Precision, autocast, products
 from regmixup.predictions.predict import Options, predict_all
 from regmixup.storage import owning, read_json, write_json
-from regmixup.training.batch_norm import refresh_batches, refreshing
+from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
@@ -181,13 +180,11 @@ class Run:
             return
         config, workers = replace(self.config, shards=1), min(4, os.cpu_count() or 1)
         (loader,) = make_loaders(images, config, device, workers=workers, mine=[0])
-        for step, batch in enumerate(loader.epoch(config.total_epochs)):  # as after training's last
-            if self.batch_norm == "refreshed-mixed":
-                generator = generator_for(config.seed, "draw", config.total_epochs, step)
-                with torch.set_grad_enabled(config.objective.differentiates_twice):  # a penalty is one of gradients
-                    config.objective(model, batch.x, batch.y, generator=generator)
-            else:
-                model(batch.x)
+        if self.batch_norm == "refreshed-mixed":
+            forward_mixture(model, config, loader)
+            return
+        for batch in loader.epoch(config.total_epochs):  # as after training's last
+            model(batch.x)
 
     def predictions_path(self, dataset: str) -> Path:
         """Return where the predictions for a dataset are stored."""

@@ -23,7 +23,7 @@ from regmixup.networks.precision import products
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, evaluation_transform, input_shape, match_channels, reader
-from regmixup.training.optim import Average, Copy, copy_values
+from regmixup.training.optim import Copy, copy_values
 from regmixup.types import higher_is_better
 
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -63,7 +63,7 @@ class Selection(Copy):
         self.value = precise(torch.full((), math.nan, device=self.device))
         self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
 
-    def end_epoch(self, epoch: int, model: nn.Module, average: Average | None, ranks: Ranks) -> dict[str, float]:
+    def end_epoch(self, epoch: int, model: nn.Module, average: Copy | None, ranks: Ranks) -> dict[str, float]:
         """Measure the model, or its running mean if there is one, and keep the weights if they are the best so far.
 
         epoch: how many have ended. Return all metrics by the names of the history.

@@ -26,7 +26,7 @@ from regmixup.training.engine import Engine
 from regmixup.training.initial_weights import load_initial_weights
 from regmixup.training.loading import input_shape, make_loaders
 from regmixup.training.loop import ForwardPass, Training
-from regmixup.training.optim import set_frozen
+from regmixup.training.optim import RunningMean, set_frozen
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
 from regmixup.training.shards import Shard
@@ -75,7 +75,13 @@ def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
     if training.ranks.world > 1:
         wrapped = distribute(wrapped)
     step = TrainingStep(
-        forward, training.optimizer, training.guard, training.tally, average=training.average, wrapped=wrapped
+        forward,
+        training.optimizer,
+        training.guard,
+        training.tally,
+        average=training.average if isinstance(training.average, RunningMean) else None,
+        sharpness=training.sharpness,
+        wrapped=wrapped,
     )
     return CapturedStep(step, full=max(full)) if execution.graphs else step
 
@@ -86,7 +92,7 @@ def resume(training: Training) -> Training:
     stored = None
     if ranks.first and run.checkpoint.exists():
         stored = checkpoint.read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
-    live = checkpoint.live_state(training.model, training.optimizer, training.copies)
+    live = training.state()
     if stored is not None:
         check_same_data(run, stored.data, training.data_fingerprint)
         stored.copy_to(live)

@@ -16,10 +16,11 @@ from regmixup.mixing import Draw
 from regmixup.networks.precision import autocast
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
-from regmixup.training.loop import ForwardPass, ShardLoss, train_step
-from regmixup.training.optim import Average
+from regmixup.training.loop import ForwardPass, ShardLoss, compute_gradient, train_step
+from regmixup.training.optim import RunningMean
 from regmixup.training.reporting import Tally
 from regmixup.training.shards import Shard
+from regmixup.training.sharpness import SAM
 
 
 class TrainingStep:
@@ -27,13 +28,14 @@ class TrainingStep:
 
         of each shard: seed dropout, forward, backward       `train_step`; ranks exchange gradients after the last
         combine batch-norm statistics over shards and ranks
+        take the gradient again where the loss is high nearby, where the recipe wants that (SAM)
         check loss, gradient and buffers
         clip the gradient, update the weights
         update the head, where it learns from clean images
         update the running mean of the weights
 
     forward: the forward pass. wrapped: the same as torch.compile and DDP wrap it; default: as it is.
-    average: the running mean of the weights, if there is one.
+    average: the running mean of the weights, if there is one. sharpness: SAM, if the recipe has it.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class TrainingStep:
         guard: Guard,
         tally: Tally,
         *,
-        average: Average | None = None,
+        average: RunningMean | None = None,
+        sharpness: SAM | None = None,
         wrapped: nn.Module | None = None,
     ) -> None:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
         self.forward: nn.Module = forward if wrapped is None else wrapped
-        self.optimizer, self.guard, self.tally, self.average = optimizer, guard, tally, average
+        self.optimizer, self.guard, self.tally = optimizer, guard, tally
+        self.average, self.sharpness = average, sharpness
         buffers = self.model.backbone.buffers() if self.config.num_shards > 1 else ()
         self.statistics = Statistics(buffers, guard.ranks)
 
@@ -77,6 +81,10 @@ class TrainingStep:
         for shard, output in zip(shards, outputs, strict=True):
             self.tally.add(output.names, output.sums, shard.count)
         self.statistics.end()
+        if self.sharpness is not None:
+            self.statistics.begin()  # every shard starts from the new buffers, to which `ascended` returns
+            with self.sharpness.ascended():
+                compute_gradient(self.forward, self.optimizer, self._in_turn(shards))
         norm = self.guard.check_step([output.loss for output in outputs], self.model.parameters())
         if self.config.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
@@ -94,7 +102,8 @@ class TrainingStep:
         states = self.optimizer.state.values()
         momenta = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
         mean = self.average.state().values() if self.average is not None else ()
-        return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *self.guard.tensors()]
+        sharpness = self.sharpness.state().values() if self.sharpness is not None else ()
+        return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *sharpness, *self.guard.tensors()]
 
 
 def distribute(forward: nn.Module) -> DistributedDataParallel:

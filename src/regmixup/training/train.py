@@ -7,7 +7,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,12 +18,15 @@ import torch
 import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
+from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
+from regmixup.training.batch_norm import batch_norms, forward_mixture, refreshing
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
-from regmixup.training.loading import clean_parts, reader
+from regmixup.training.loading import clean_parts, make_loaders, reader
 from regmixup.training.loop import Training
+from regmixup.training.optim import EpochMean
 from regmixup.training.reporting import OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
@@ -137,17 +140,34 @@ def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: 
 
 
 def conclude(training: Training, stop: Stop) -> None:
-    """Let the head see the train images once more, if it wants to, and record that the run has finished."""
+    """Complete the mean of the weights, show the head the train images, and record that the run has ended."""
+    if isinstance(training.average, EpochMean):
+        with training.average.in_place():
+            estimate_statistics(training)
     finalized = finalize(training)
     for copy in training.copies if finalized else ():
         with copy.in_place():
             finalize(training)
-    if finalized or training.config.total_epochs == 0:
+    if finalized or isinstance(training.average, EpochMean) or training.config.total_epochs == 0:
         training.save()
     if training.ranks.first:
         run_folder.write_provenance(training.run.folder, provenance_record(training))
     if signal := training.ranks.largest_of(stop.signal)[0]:
         raise Interrupted(signal)
+
+
+def estimate_statistics(training: Training) -> None:
+    """Estimate batch-norm statistics for the weights that the model has, from the mixture that it was trained on.
+
+    Statistics of clean images alone cost RegMixup 13 to 20 points of AUROC in detection.
+    """
+    if not batch_norms(training.model):
+        return
+    config, workers = replace(training.config, shards=1), min(4, os.cpu_count() or 1)
+    (loader,) = make_loaders(training.dataset, config, training.device, workers=workers, mine=[0])
+    with autocast(config.precision, training.device), refreshing(training.model):
+        forward_mixture(training.model, config, loader)
+    loader.close()
 
 
 def finalize(training: Training) -> bool:

@@ -1,0 +1,137 @@
+"""Sharpness-aware minimisation: the step's gradient is taken where the loss is high nearby (Foret et al., 2021).
+
+    sam = rm.sharpness.SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05, model=model)
+
+    def closure():
+        loss = objective(model, x, y).loss
+        loss.backward()
+        return loss
+
+    loss = sam.step(closure)
+
+`regmixup train --sharpness sam` does the same inside the training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.config import check_number
+from regmixup.recipes import Recipe
+
+_EPSILON = 1e-12  # so that a gradient of 0 moves nothing
+
+
+class SAM:
+    """An optimizer that updates w by the gradient at w + e, e = rho d / |d|, the norm over all weights together.
+
+    Of SAM, d is the gradient g at w. Of Friendly-SAM (Li et al., 2024), d = g - sigma m: what is left of g without m,
+    the running mean of the gradients of earlier steps, m <- decay m + (1 - decay) g, which begins with the first g.
+    Both gradients are of the same images, draw and dropout mask, so a step costs two forward and backward passes.
+
+    model: its buffers (batch-norm statistics, power iterations) move with the pass at w alone; without a model they
+    move twice a step. Weight decay, momentum and clipping are the optimizer's, and see the gradient at w + e.
+
+    >>> w = torch.tensor([1.0], requires_grad=True)
+    >>> sam = SAM(torch.optim.SGD([w], lr=0.1), rho=0.5)
+    >>> def closure():
+    ...     loss = (w**2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> sam.step(closure).item(), round(w.item(), 4)  # the gradient at 1.5 is 3
+    (1.0, 0.7)
+    """
+
+    prefix = "sharpness."
+    """Of its tensors in a checkpoint."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        rho: float = 0.05,
+        *,
+        friendly: bool = False,
+        sigma: float = 1.0,
+        decay: float = 0.9,
+        model: nn.Module | None = None,
+    ) -> None:
+        check_number("rho", rho, above=0)
+        check_number("sigma", sigma, least=0)
+        check_number("decay", decay, least=0, below=1)
+        self.optimizer, self.rho, self.friendly, self.sigma, self.decay = optimizer, rho, friendly, sigma, decay
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.model = model
+        self.means: dict[nn.Parameter, Tensor] = {}
+        self.updates = torch.zeros((), dtype=torch.int64, device=self.parameters[0].device)
+        if friendly:
+            self.means = {parameter: torch.zeros_like(parameter) for parameter in self.parameters}
+
+    def step(self, closure: Callable[[], Tensor]) -> Tensor:
+        """Take a step and return the loss at w. closure: compute the loss, call `backward` and return the loss.
+
+        It is called twice with torch's generators in the same state. One that draws from a generator of its own must
+        pass the same `draw` to the objective each time.
+        """
+        devices = {parameter.device for parameter in self.parameters if parameter.device.type != "cpu"}
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            # fork_rng restores the generators at its end, so the second pass starts where the first has started.
+            with torch.random.fork_rng(devices, device_type=next(iter(devices)).type if devices else "cuda"):
+                loss = closure()
+            with self.ascended():
+                closure()
+        self.optimizer.step()
+        return loss.detach()
+
+    @contextmanager
+    def ascended(self) -> Iterator[None]:
+        """Move the weights by e, drop the gradient, and after the passes inside put weights and buffers back."""
+        learning = [parameter for parameter in self.parameters if parameter.grad is not None]
+        buffers = list(self.model.buffers()) if self.model is not None else []
+        with torch.no_grad():
+            kept = [torch.empty_like(tensor) for tensor in (*learning, *buffers)]
+            torch._foreach_copy_(kept, [*learning, *buffers])  # a few kernels, where one by one they would be hundreds
+            direction = self._direction(learning)
+            norm = nn.utils.get_total_norm(direction)
+            torch._foreach_add_(learning, torch._foreach_mul(direction, self.rho / (norm + _EPSILON)))
+        self.optimizer.zero_grad(set_to_none=True)
+        yield
+        with torch.no_grad():
+            torch._foreach_copy_([*learning, *buffers], kept)
+
+    def _direction(self, learning: list[nn.Parameter]) -> list[Tensor]:
+        """Return d of the weights that have a gradient, and update the running mean, all on the device."""
+        gradients = [parameter.grad for parameter in learning if parameter.grad is not None]
+        if not self.friendly:
+            return gradients
+        means = [self.means[parameter] for parameter in learning]
+        direction = list(torch._foreach_sub(gradients, torch._foreach_mul(means, self.sigma)))
+        share = torch.where(self.updates == 0, 1.0, 1 - self.decay)
+        torch._foreach_mul_(means, 1 - share)
+        torch._foreach_add_(means, torch._foreach_mul(gradients, share))
+        self.updates += 1
+        return direction
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that a checkpoint must have: nothing, but for Friendly-SAM."""
+        if not self.friendly:
+            return {}
+        return {"updates": self.updates, **{f"mean.{i}": mean for i, mean in enumerate(self.means.values())}}
+
+
+def make_sharpness(optimizer: torch.optim.Optimizer, model: nn.Module, recipe: Recipe) -> SAM | None:
+    """Return what a recipe's field `sharpness` names, if anything."""
+    if recipe.sharpness == "none":
+        return None
+    return SAM(optimizer, recipe.rho, friendly=recipe.sharpness == "friendly", model=model)
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Return whether a model drops elements or, as timm's DropPath, whole branches at random."""
+    rates = ("p", "drop_prob")
+    layers = [module for module in model.modules() if "Drop" in type(module).__name__]
+    return any(getattr(layer, name, 0.0) > 0 for layer in layers for name in rates)

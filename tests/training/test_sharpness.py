@@ -1,0 +1,176 @@
+"""SAM and Friendly-SAM step as pytorch-optimizer's do, in a loop of one's own and in a run; SWA as torch's."""
+
+import copy
+import math
+
+import pytest
+import pytorch_optimizer
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, update_bn
+
+import regmixup as rm
+from regmixup.data.loader import epoch_batches
+from regmixup.data.splits import generator_for, seed_for
+from regmixup.training.run import Run
+from regmixup.training.sharpness import SAM, has_dropout
+from regmixup.training.stopping import Interrupted
+from tests.training.short import (
+    BATCH,
+    IMAGES,
+    STEPS,
+    assert_same_ending,
+    config,
+    ending,
+    load_few,
+    signal_after,
+    tensors_of,
+)
+
+ORACLES = {"sam": pytorch_optimizer.SAM, "friendly": pytorch_optimizer.FriendlySAM}
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+
+def batches(count):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(10, 6, generator=generator).double(), torch.randint(3, (10,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def backward(model, x, y):
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_own_loop_takes_the_steps_of_another_library(name, optimizer):
+    """Batch norm in both passes uses the statistics of the batch, so that the weights are comparable.
+
+    The oracle adds up the norm of the gradient in float32.
+    """
+    ours, theirs = network(), network()
+    sam = SAM(optimizer(ours.parameters(), lr=0.1, weight_decay=0.01), rho=0.3, friendly=name == "friendly", model=ours)
+    oracle = ORACLES[name](theirs.parameters(), optimizer, rho=0.3, lr=0.1, weight_decay=0.01)
+    for x, y in batches(5):
+        loss = sam.step(lambda x=x, y=y: backward(ours, x, y))
+        oracle.zero_grad()
+        expected = backward(theirs, x, y)
+        oracle.step(lambda x=x, y=y: backward(theirs, x, y))
+        assert loss.item() == pytest.approx(expected.item(), abs=1e-7)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7)
+
+
+def test_buffers_move_once_and_both_passes_have_one_dropout_mask():
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3)).double()
+    before, masks = copy.deepcopy(model[0]), []
+    model[1].register_forward_hook(lambda module, inputs, output: masks.append(output == 0))
+    (x, y), *_ = batches(1)
+    SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.1, model=model).step(lambda: backward(model, x, y))
+    before(x)
+    assert torch.equal(model[0].running_mean, before.running_mean)
+    assert model[0].num_batches_tracked == 1
+    assert torch.equal(*masks)
+    assert masks[0].any()
+
+
+def test_a_gradient_of_zero_moves_nothing_and_rho_must_be_positive():
+    weight = torch.ones(2, requires_grad=True)
+    SAM(torch.optim.SGD([weight], lr=1.0), rho=0.1).step(lambda: ((weight * 0).sum().backward(), weight.sum())[1])
+    assert weight.tolist() == [1, 1]
+    with pytest.raises(ValueError, match=r"^rho must be .* got 0"):
+        SAM(torch.optim.SGD([weight], lr=1.0), rho=0)
+
+
+def test_dropout_is_seen_wherever_it_is():
+    assert has_dropout(nn.Sequential(nn.Dropout(0.1)))
+    assert not has_dropout(nn.Sequential(nn.Dropout(0.0), nn.Linear(1, 1)))
+
+
+def by_hand(settings, model):
+    """A plain loop with the oracle; the second pass leaves the buffers alone. Return the model of every epoch."""
+    images, labels = load_few("digits/train").images, load_few("digits/train").labels
+    oracle = ORACLES[settings.sharpness](
+        model.parameters(), torch.optim.SGD, rho=settings.rho, lr=1.0, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    epochs = []
+    for epoch in range(settings.epochs):
+        for step, index in enumerate(epoch_batches(IMAGES, BATCH, settings.seed, epoch)):
+            for group in oracle.param_groups:
+                group["lr"] = settings.lr * (1 + math.cos(math.pi * (epoch + step / STEPS) / settings.epochs)) / 2
+            oracle.zero_grad()
+            backward(model, images[index], labels[index])
+            buffers = [buffer.clone() for buffer in model.buffers()]
+            oracle.step(lambda index=index: backward(model, images[index], labels[index]))
+            for buffer, kept in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(kept)
+        epochs.append(copy.deepcopy(model))
+    return epochs
+
+
+@pytest.mark.usefixtures("few_digits")
+class TestInARun:
+    @pytest.mark.parametrize("name", ORACLES)
+    def test_weights_statistics_and_their_mean_are_those_of_a_plain_loop(self, tmp_path, monkeypatch, name):
+        """In float64. The mean of the last two of four epochs as torch's AveragedModel, its statistics as update_bn."""
+        build = Run.build
+        monkeypatch.setattr(Run, "build", lambda run, **shape: build(run, **shape).double())
+        changes = {"crop_padding": 0, "flip": False, "dropout": 0.0, "epochs": 4, "sharpness": name, "rho": 0.1}
+        settings = config("dnn", average="swa", average_from=0.5, **changes)
+        run = rm.train(settings, tmp_path, device="cpu")
+        torch.manual_seed(seed_for(settings.seed, "init"))
+        epochs = by_hand(settings, run.build(num_classes=10, input_shape=(1, 8, 8)))
+        for tensor_name, tensor in tensors_of(run, "model.").items():
+            torch.testing.assert_close(tensor, epochs[-1].state_dict()[tensor_name], rtol=1e-5, atol=1e-6)
+        averaged = AveragedModel(epochs[2])
+        for model in epochs[2:]:
+            averaged.update_parameters(model)
+        images = load_few("digits/train").images
+        update_bn([images[index] for index in epoch_batches(IMAGES, BATCH, settings.seed, 4)], averaged)
+        model = run.model(device="cpu").state_dict()
+        for tensor_name, tensor in averaged.module.state_dict().items():
+            if tensor.is_floating_point():
+                torch.testing.assert_close(model[tensor_name], tensor, rtol=1e-5, atol=1e-6, msg=tensor_name)
+
+    def test_statistics_of_the_mean_are_of_what_the_objective_forwards(self, tmp_path):
+        settings = config(average="swa", crop_padding=0, flip=False, dropout=0.0)
+        run = rm.train(settings, tmp_path, device="cpu")
+        model = run.model(device="cpu")
+        expected = copy.deepcopy(model)
+        forwarded = []
+        images = load_few("digits/train")
+        for step, index in enumerate(epoch_batches(IMAGES, BATCH, settings.seed, settings.epochs)):
+            generator = generator_for(settings.seed, "draw", settings.epochs, step)
+            recorder = lambda x: forwarded.append(x) or torch.zeros(len(x), 10)  # noqa: E731
+            settings.objective(recorder, images.images[index], images.labels[index], generator=generator)
+        assert [len(batch) for batch in forwarded[:2]] == [2 * BATCH, 2 * BATCH]
+        update_bn(forwarded, expected)
+        estimated = dict(model.named_buffers())
+        for name, buffer in expected.named_buffers():
+            if buffer.is_floating_point():
+                torch.testing.assert_close(estimated[name], buffer, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("steps", [2, 2 * STEPS + 1])
+    def test_resuming_anywhere_ends_with_the_same_bits(self, tmp_path, steps):
+        settings = config(sharpness="friendly", average="swa", average_from=0.3)
+        whole = ending(rm.train(settings, tmp_path / "whole", device="cpu"))
+        assert {"0.swa.epochs", "0.sharpness.updates"} <= whole[0].keys()
+        with signal_after(steps), pytest.raises(Interrupted):
+            rm.train(settings, tmp_path / "cut", device="cpu")
+        assert_same_ending(ending(rm.train(settings, tmp_path / "cut", device="cpu")), whole)
+
+
+def test_the_learning_rate_while_weights_are_averaged():
+    settings = config(average="swa", epochs=4, average_lr=0.05)
+    assert settings.lr_at(2.9) == config(epochs=4).lr_at(2.9)
+    assert settings.lr_at(3) == 0.05
+    with pytest.raises(ValueError, match=r"^average must be none with a running mean"):
+        config(average="swa", ema=0.9)
