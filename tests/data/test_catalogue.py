@@ -25,7 +25,7 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.family == family
         assert dataset.benchmark in FAMILIES
         assert dataset.role in ("train", "validation", "test", "shifted", "ood")
-        assert dataset.whole in names
+        assert dataset.whole in names or dataset.corruption
         assert dataset.files[: len(find(dataset.whole).files)] == find(dataset.whole).files
         assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
         assert dataset.images or dataset.listed
@@ -49,6 +49,7 @@ def test_other_names_are_nobodys(name: str) -> None:
 
 def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
     assert len(sets_of("cifar10-c")) == 75
+    assert len(sets_of("cifar10-val-c")) == 20
     assert len(sets_of("digits-c")) == 25
 
 
@@ -77,7 +78,7 @@ def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None
     with pytest.raises(MissingDataError, match=r"Expected there:\n.*missing") as error:
         data.load(name, root=tmp_path)
     assert all(file in str(error.value) for file in find(name).files)
-    assert (find(name).by_hand or f"`regmixup data fetch {name} --root {tmp_path}`") in str(error.value)
+    assert (find(name).by_hand or f"`regmixup data fetch {find(name).whole} --root {tmp_path}`") in str(error.value)
 
 
 def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

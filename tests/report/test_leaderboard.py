@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from regmixup.methods import images_per_clean_image
-from regmixup.report.leaderboard import leaderboard
-from regmixup.report.results import Results
+from regmixup.report.leaderboard import leaderboard, mean_ranks
+from regmixup.report.results import Results, RunRecord
+from regmixup.run_folder import read_config
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +83,39 @@ def test_a_metric_that_nobody_has_is_no_column_and_one_seed_has_no_interval(sett
     board = leaderboard(replace(setting, rows=rows))
     assert "NLL ↓" not in board.heads
     assert {cell.bounds for cell in column(board, "accuracy ↑").values()} == {"one seed"}
+
+
+def test_mean_ranks_are_those_of_four_quantities_and_equal_ones_go_to_the_shorter_training(setting):
+    ranked = replace(setting, ranked=True)
+    shift = next(row.dataset for row in setting.rows if row.corruption == "mean")
+    quantities = [
+        {"metric": "accuracy", "dataset": shift, "corruption": "mean"},
+        {"metric": "auroc", "score": "max_probability"},
+        {"metric": "augrc", "score": "max_probability", "dataset": "digits/test"},
+        {"metric": "nll", "dataset": "digits/test"},
+    ]
+    signs = (-1, -1, 1, 1)
+    ranks = [
+        stats.rankdata([sign * values_of(setting, label, **fields).mean() for label in setting.labels])
+        for sign, fields in zip(signs, quantities, strict=True)
+    ]
+    expected = dict(zip(setting.labels, np.mean(ranks, axis=0), strict=True))
+    means = mean_ranks(ranked)
+    assert means == pytest.approx(expected)
+    assert list(means.values()) == sorted(means.values())
+    assert {label: cell.value for label, cell in column(leaderboard(ranked), "mean rank ↓").items()} == means
+    same = replace(setting, rows=[replace(row, value=0.5) for row in setting.rows])
+    quick, *_ = sorted(setting.labels, key=lambda label: sum(run.provenance["seconds"] for run in setting.of(label)))
+    assert next(iter(mean_ranks(same))) == quick
+
+
+def test_a_candidate_without_a_value_cannot_be_ranked(setting):
+    rows = [row for row in setting.rows if (row.method, row.metric) != ("regmixup", "nll")]
+    with pytest.raises(ValueError, match=r"^NLL must be measured for every candidate, got none for regmixup$"):
+        mean_ranks(replace(setting, rows=rows))
+
+
+def test_a_step_of_sam_forwards_every_image_twice(setting, monkeypatch):
+    before = column(leaderboard(setting), "images forwarded")["regmixup"].value
+    monkeypatch.setattr(RunRecord, "config", property(lambda run: {**read_config(run.folder), "sharpness": "sam"}))
+    assert column(leaderboard(replace(setting)), "images forwarded")["regmixup"].value == 2 * before

@@ -123,7 +123,7 @@ def _cifar10() -> Iterator[Dataset]:
     archive = ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
     batches = [f"data_batch_{n}" for n in range(1, 6)]
     train, test, *parts = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
-    yield from (train, test, *parts)
+    yield from (train, test, *parts, *_corrupted_validation(parts[1]))
     yield _listed(test, "openood-test", "cifar10_test_cifar10", "cifar10_val_cifar10")
     yield _listed(test, "openood-val", "cifar10_val_cifar10", role="validation")
 
@@ -131,9 +131,17 @@ def _cifar10() -> Iterator[Dataset]:
 def _cifar100() -> Iterator[Dataset]:
     archive = ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
     train, test, *parts = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
-    yield from (train, test, *parts)
+    yield from (train, test, *parts, *_corrupted_validation(parts[1]))
     yield _listed(test, "openood-test", "cifar100_test_cifar100")
     yield _listed(test, "openood-cifar10", "cifar10_test_cifar100")
+
+
+def _corrupted_validation(part: Dataset) -> Iterator[Dataset]:
+    """Return the validation images of a train set under the corruptions that no test set has."""
+    for corruption in EXTRA:
+        for severity in SEVERITIES:
+            name = f"{part.family}-val-c/{corruption}/{severity}"
+            yield replace(part, name=name, role="shifted", corruption=corruption, severity=severity)
 
 
 def _new_cifar10() -> Iterator[Dataset]:
@@ -240,6 +248,8 @@ FAMILIES = {
     "cifar10.2": "CIFAR-10.2, 2,000 new test images for CIFAR-10",
     "cifar10-c": "CIFAR-10-C: 15 benchmark and 4 extra corruptions at 5 severities",
     "cifar100-c": "CIFAR-100-C: 15 benchmark and 4 extra corruptions at 5 severities",
+    "cifar10-val-c": "cifar10/val-10 under the 4 extra corruptions at 5 severities, for choosing",
+    "cifar100-val-c": "cifar100/val-10 likewise",
     "svhn": "street view house numbers, cropped digits, 32x32",
     "tiny-imagenet": "Tiny-ImageNet-200's validation images, resized from 64x64 to 32x32",
     "tiny-imagenet-64": "Tiny-ImageNet-200's validation images at their own size, 64x64",
@@ -328,5 +338,5 @@ def members(family: str) -> list[Dataset]:
 
 def sets_of(family: str) -> list[Dataset]:
     """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark; [] for all other names."""
-    left_out = () if family == "digits-c" else EXTRA
+    left_out = EXTRA if family in ("cifar10-c", "cifar100-c") else ()
     return [dataset for dataset in members(family) if dataset.corruption not in left_out]

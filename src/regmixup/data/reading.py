@@ -56,9 +56,10 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
     """Load a part of a split (of a folder by the content of its files), or the images on a list."""
     import torch
 
+    from regmixup.data.corruptions import corrupt
     from regmixup.data.folders import FolderSet, cut_folder
     from regmixup.data.readers.image_list import listed_indices
-    from regmixup.data.splits import stratified
+    from regmixup.data.splits import generator_for, stratified
 
     if dataset.listed:
         check_files(dataset, root)
@@ -72,7 +73,12 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
         else:
             pieces = stratified(whole.labels, dataset.part.fractions)
         index = torch.cat([pieces[number] for number in dataset.part.pieces]).sort().values
-    return whole.select(index, name=dataset.name, info={"part_of": whole.name, "whole": whole.fingerprint})
+    some = whole.select(index, name=dataset.name, info={"part_of": whole.name, "whole": whole.fingerprint})
+    if not dataset.corruption:
+        return some
+    generator = generator_for(0, dataset.name)
+    images = corrupt(some.images, dataset.corruption, severity=dataset.severity, generator=generator)
+    return replace(some, images=images)
 
 
 def _read(dataset: Dataset, reader: str, root: Path) -> ImageSet | Any:

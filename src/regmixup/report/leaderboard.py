@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from scipy.stats import rankdata
+
 from regmixup.methods import images_per_clean_image
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import mean_interval
 from regmixup.report.tables import arrow, ood_sets, shifted_sets, tested_set
-from regmixup.types import MEAN, Quantity
+from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
+RANKED = "Mean rank: over NLL, AUGRC, accuracy under shift and near-OOD AUROC by MSP"
 
 
 class ValueCell(NamedTuple):
@@ -39,12 +42,16 @@ class Leaderboard:
 
 @dataclass(frozen=True)
 class _Column:
-    """The mean over some quantities of one metric. scale: to the unit that is shown, with so many decimals."""
+    """The mean over some quantities of one metric. scale: to the unit that is shown, with so many decimals.
+
+    ranks: whether it counts in `mean_ranks`.
+    """
 
     title: str
     quantities: Sequence[Quantity]
     scale: float = 100.0
     decimals: int = 2
+    ranks: bool = False
 
 
 def leaderboard(setting: Setting) -> Leaderboard:
@@ -60,7 +67,34 @@ def leaderboard(setting: Setting) -> Leaderboard:
         f"{setting.title}: mean over seeds, below it the 95 % interval of the mean. In percent; AUGRC in thousandths, "
         f"NLL in nats. Minutes of training as recorded, on {devices}"
     )
-    return Leaderboard(caption, ["method", *heads, "images forwarded", "minutes"], lines)
+    heads = ["method", *heads, "images forwarded", "minutes"]
+    if setting.ranked:
+        caption, heads = f"{caption}. {RANKED}", [*heads, "mean rank ↓"]
+        for label, rank in mean_ranks(setting).items():
+            lines[label].append(ValueCell(rank, f"{rank:.2f}", ""))
+    return Leaderboard(caption, heads, lines)
+
+
+def mean_ranks(setting: Setting) -> dict[str, float]:
+    """Return the mean of each label's ranks, the best first: the rule by which a study with `rank` chooses.
+
+    Labels are ranked by their means over seeds of NLL, AUGRC, accuracy under shift and near-OOD AUROC by MSP, 1 for the
+    best; equal ones share their mean rank. Of equal mean ranks the shorter training comes first.
+    """
+    ranks: dict[str, list[float]] = {label: [] for label in setting.labels}
+    for column in _columns(setting):
+        if not column.ranks:
+            continue
+        cells = {label: _measured(setting, column, label) for label in setting.labels}
+        if missing := [label for label, cell in cells.items() if cell is None]:
+            raise ValueError(f"{column.title} must be measured for every candidate, got none for {', '.join(missing)}")
+        sign = -1 if higher_is_better(column.quantities[0].metric) else 1
+        order = rankdata([sign * cell.value for cell in cells.values() if cell is not None])
+        for label, rank in zip(cells, order.tolist(), strict=True):
+            ranks[label].append(rank)
+    means = {label: sum(places) / len(places) for label, places in ranks.items()}
+    minutes = {label: _minutes(setting.of(label)).value for label in setting.labels}
+    return dict(sorted(means.items(), key=lambda pair: (pair[1], minutes[pair[0]])))
 
 
 def _columns(setting: Setting) -> list[_Column]:
@@ -71,14 +105,16 @@ def _columns(setting: Setting) -> list[_Column]:
     near = [name for name in ood if name.partition("/")[0] in NEAR.get(test.partition("/")[0], ())]
     far = [name for name in ood if name not in near]
     columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
-    columns += [_Column(f"accuracy {n}", [Quantity(n, "accuracy", corruption=MEAN)]) for n in shifted_sets(rows)]
+    for name in shifted_sets(rows):
+        columns.append(_Column(f"accuracy {name}", [Quantity(name, "accuracy", corruption=MEAN)], ranks=True))
     for title, names in (("near-OOD AUROC by MSP", near), ("far-OOD AUROC by MSP" if near else "AUROC by MSP", far)):
         if names:
-            columns.append(_Column(title, [Quantity(name, "auroc", score="max_probability") for name in names]))
+            auroc = [Quantity(name, "auroc", score="max_probability") for name in names]
+            columns.append(_Column(title, auroc, ranks=names == near or not near))
     columns += [
         _Column("ECE", [Quantity(test, "ece")]),
-        _Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], scale=1000.0),
-        _Column("NLL", [Quantity(test, "nll")], scale=1.0, decimals=3),
+        _Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], scale=1000.0, ranks=True),
+        _Column("NLL", [Quantity(test, "nll")], scale=1.0, decimals=3, ranks=True),
     ]
     return [column for column in columns if any(rows.average(column.quantities, label) for label in setting.labels)]
 
@@ -101,7 +137,8 @@ def _images(run: RunRecord) -> ValueCell | None:
         return None
     config = run.config
     epochs = config["epochs"] + config["cooldown_epochs"]
-    count = run.train_images * epochs * config.get("members", 1) * images_per_clean_image(config["objective"])
+    passes = 2 if config.get("sharpness", "none") != "none" else 1
+    count = run.train_images * epochs * config.get("members", 1) * images_per_clean_image(config["objective"]) * passes
     return ValueCell(count, f"{count / 1e6:.3g} M", "")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from regmixup.names import printable
+from regmixup.report.leaderboard import RANKED, mean_ranks
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION, selection_table, study_tables
@@ -23,6 +24,10 @@ def print_report(results: Results, console: Console) -> None:
         console.print(SELECTION, highlight=False)
         for cells in selection_table(results.selected):
             console.print("  ".join(map(printable, cells)), markup=False, highlight=False, soft_wrap=True)
+    for setting in results.settings if results.ranked else ():
+        console.print(f"{setting.title}. {RANKED}", highlight=False)
+        for label, rank in mean_ranks(setting).items():
+            console.print(f"  {rank:5.2f}  {printable(label)}", markup=False, highlight=False)
     for path in written:
         console.print(str(path), markup=False, highlight=False, soft_wrap=True)
 

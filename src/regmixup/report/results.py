@@ -64,12 +64,13 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that may be compared: those of one recipe, with their rows."""
+    """Runs that may be compared: those of one recipe, with their rows. ranked: by the mean of ranks, too."""
 
     name: str
     title: str
     runs: Sequence[RunRecord]
     rows: Sequence[Row]
+    ranked: bool = False
 
     @cached_property
     def labels(self) -> list[str]:
@@ -103,7 +104,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Results:
-    """folder: where the report goes. selected: what a study chose on validation sets, as in its selected.json."""
+    """folder: where the report goes. selected: what a study chose on validation sets, as in its selected.json.
+
+    ranked: whether the study compares its candidates by the mean of ranks.
+    """
 
     folder: Path
     title: str
@@ -111,6 +115,7 @@ class Results:
     runs: Sequence[RunRecord]
     rows: Sequence[Row]
     selected: Sequence[dict[str, Any]] = ()
+    ranked: bool = False
 
     @classmethod
     def open(cls, folder: str | Path, out: str | Path | None = None) -> Results:
@@ -131,7 +136,8 @@ class Results:
             raise ValueError(f"{error}. `regmixup study` makes the file again") from error
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
-        return cls(Path(out) if out is not None else folder, study["title"], study["about"], runs, rows, selected)
+        into, ranked = Path(out) if out is not None else folder, study.get("rank", False)
+        return cls(into, study["title"], study["about"], runs, rows, selected, ranked)
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -148,7 +154,7 @@ class Results:
         titles = {name: _title(members[0].config) for name, members in runs.items()}
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
-        return [Setting(name, titles[name], runs[name], rows[name]) for name in runs]
+        return [Setting(name, titles[name], runs[name], rows[name], ranked=self.ranked) for name in runs]
 
 
 def _title(config: dict[str, Any]) -> str:

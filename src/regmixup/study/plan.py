@@ -38,6 +38,7 @@ class Study:
     train: changes to the recipes. evaluate: the fields of `Evaluation`. Sections [train.X] and [evaluate.X] apply to
     the recipe X, or to all recipes whose train set is of the family X.
     select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
+    rank: compare all candidates by their mean rank, see `report.leaderboard.mean_ranks`; for sets made for validation.
     confirms: the study that selects what this one measures; this one then only runs with these choices.
     reuses: other studies, whose archived runs count as done here; their archives lie in folders beside this study's.
     refresh_batch_norm: evaluate every run also with batch-norm statistics estimated again from its train images. These
@@ -59,6 +60,7 @@ class Study:
     grid: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
     select: bool = False
+    rank: bool = False
     confirms: str = ""
     reuses: tuple[str, ...] = ()
     refresh_batch_norm: bool = False

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from regmixup import data
-from regmixup.data.catalogue import DATASETS, find
+from regmixup.data.catalogue import BENCHMARK, DATASETS, find
 from regmixup.data.readers.cifar import CLASSES
 from regmixup.data.reading import content_of
+from regmixup.data.roles import role_of
+from regmixup.data.splits import generator_for
 from tests.data.official import (
     planes,
     python3_batch,
@@ -146,3 +149,18 @@ def test_a_number_of_images_that_is_no_multiple_of_five(tmp_path: Path) -> None:
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", random_images(19, seed=0))
     with pytest.raises(ValueError, match="images at 5 severities, found 19 images"):
         data.load("cifar10-c/fog/1", root=tmp_path)
+
+
+def test_validation_images_are_corrupted_by_what_no_test_set_has(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10", per_file=20)
+    clean = data.load("cifar10/val-10", root=tmp_path)
+    corrupted = data.load("cifar10-val-c/saturate/4", root=tmp_path)
+    generator = generator_for(0, "cifar10-val-c/saturate/4")
+    expected = data.corrupt(clean.images, "saturate", severity=4, generator=generator)
+    assert torch.equal(corrupted.images, expected)
+    assert not torch.equal(corrupted.images, clean.images)
+    assert torch.equal(corrupted.labels, clean.labels)
+    roles = [role_of("cifar10-val-c/saturate/4", f"cifar10/{split}") for split in ("train-90", "train")]
+    assert roles == ["shifted", "train"]
+    names = {name.split("/")[1] for name in DATASETS if name.startswith(("cifar10-val-c", "cifar100-val-c"))}
+    assert names.isdisjoint(BENCHMARK)
