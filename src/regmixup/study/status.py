@@ -65,17 +65,18 @@ def relative_time(method: str, config: TrainConfig) -> float:
     """Return the time of a step of a method, relative to plain training.
 
     A step that forwards p images for a clean one takes 1 + (p - 1) (regmixup - dnn) / dnn, as measured in compiled
-    steps. A constraint or a head adds more than images: there it is the ratio of eager steps.
+    steps. A constraint or a head adds more than images: there it is the ratio of eager steps. SAM doubles all of it.
     """
+    passes = 1 if config.sharpness == "none" else 2
     # Ratios are those of ResNet-50, but for the two networks that are more like WRN-28-10.
     network = config.network.removesuffix("-sngp")
     similar = "wrn28-10" if network in ("wrn28-10", "timm/resnet50") else "resnet50"
     if config.constraint is None and config.head_name == "linear":
         compiled = step_times()["compiled"][similar]
         images = images_per_clean_image(encode(config.objective))
-        return 1 + (images - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)
+        return passes * (1 + (images - 1) * (compiled["regmixup"] / compiled["dnn"] - 1))
     eager = step_times()["eager"][similar]
-    return eager.get(method, eager["dnn"]) / eager["dnn"]
+    return passes * eager.get(method, eager["dnn"]) / eager["dnn"]
 
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:
@@ -119,7 +120,7 @@ def measured_epoch(config: TrainConfig, runs: Path) -> float | None:
 
 def _kind(config: TrainConfig) -> list[Any]:
     """Return the fields that decide the time of an epoch."""
-    names = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision")
+    names = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision", "sharpness")
     return [getattr(config, name) for name in names]
 
 
