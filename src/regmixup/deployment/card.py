@@ -42,11 +42,6 @@ class Contents:
     license: str
 
     @property
-    def score(self) -> str:
-        """Return the score that the predictor uses, or would use."""
-        return self.predictor.score if self.predictor is not None else deployed_score(self.run.config.objective)
-
-    @property
     def timm(self) -> bool:
         """Return whether timm can build the network: it is timm's, and so is its head."""
         return self.architecture.network.startswith("timm/") and self.run.config.head_name == "linear"
@@ -126,7 +121,8 @@ def _results(contents: Contents) -> str:
 
     if not contents.results:
         return "Not measured: the run held no predictions for a test set.\n"
-    text, score = "", contents.score
+    text, predictor = "", contents.predictor
+    score = predictor.score if predictor is not None else deployed_score(contents.run.config.objective)
     for measured in contents.results:
         test = measured.models[0].test
         summary = summarize(measured, score, score)

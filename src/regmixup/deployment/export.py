@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -32,9 +32,8 @@ from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
 from regmixup.training.run import Run
 
-Inputs = Literal["pixels", "as given", "normalised"]  # the last as "as given", in files of earlier versions
+Inputs = Literal["pixels", "as given"]
 Pixels = Literal["float32", "uint8"]
-METADATA = "metadata.json"
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
 MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
@@ -42,8 +41,6 @@ MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
     """The arguments of `networks.build` for the network of a `Deployable`, whose constraints are baked already."""
-
-    retired: ClassVar[dict[str, Any]] = {"members": 1, "factor": math.pi / 8}
 
     network: str
     num_classes: int
@@ -153,11 +150,11 @@ def load_weights(network: nn.Module, folder: Path, checksum: str, architecture: 
         tensors = load_tensors(path)[0]
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
-    names = {name: name.removeprefix("members.0.") for name in tensors}  # as earlier versions called them
     if architecture is not None and not saved:
-        names |= {theirs: ours for ours, theirs in library_names(architecture.network, network).items()}
+        names = {theirs: ours for ours, theirs in library_names(architecture.network, network).items()}
+        tensors = {names.get(name, name): tensor for name, tensor in tensors.items()}
     try:
-        network.load_state_dict({names[name]: tensor for name, tensor in tensors.items()})
+        network.load_state_dict(tensors)
     except RuntimeError as error:
         raise ValueError(f"model must have the architecture that was saved in {folder}: {error}") from error
 
@@ -181,7 +178,7 @@ def export(
     facts = {**facts, "pixels": pixels}
     with replacing(path) as temporary:
         if path.suffix == ".pt2":
-            torch.export.save(program, temporary, extra_files={METADATA: json.dumps(facts, indent=2)})
+            torch.export.save(program, temporary, extra_files={"metadata.json": json.dumps(facts, indent=2)})
             return
         onnx = torch.onnx.export(
             program,

@@ -83,7 +83,7 @@ def publish(
         run=run,
         record=record,
         tuned=tuned,
-        architecture=(predictor and predictor.architecture) or Architecture.of(run, record),
+        architecture=Architecture.of(run, record),
         predictor=predictor,
         results=list(_measure(run, predictor, test)),
         name=folder.resolve().name,
