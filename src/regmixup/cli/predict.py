@@ -37,7 +37,7 @@ class PredictVerb:
     """
 
     run: Positional[Path]
-    """A run folder; for image files also a folder that Predictor.save or publish has written."""
+    """A run folder; for image files also a folder of Predictor.save or publish, or an exported .onnx file."""
     datasets: Positional[tuple[str, ...]]
     """Dataset names, see `regmixup data list`; or image files, and folders of them."""
     root: Path | None = None
@@ -149,7 +149,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
     from regmixup.deployment.export import PREDICTOR
     from regmixup.deployment.predictor import Predictor
 
-    if (verb.run / PREDICTOR).is_file():
+    if verb.run.suffix == ".onnx" or (verb.run / PREDICTOR).is_file():
         verb.refuse(_FITTING, f"run folders, and {verb.run} is a saved predictor, which is fitted already")
         return Predictor.load(verb.run, device=verb.device)
     saved = verb.run / FITTED  # as `regmixup finetune` leaves it

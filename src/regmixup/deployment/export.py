@@ -34,6 +34,7 @@ from regmixup.training.run import Run
 
 Inputs = Literal["pixels", "as given"]
 Pixels = Literal["float32", "uint8"]
+OUTPUTS = ("probs", "score", "accepted")
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
 MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
@@ -184,7 +185,7 @@ def export(
             program,
             dynamo=True,
             input_names=["images"],
-            output_names=["probs", "score", "accepted"],
+            output_names=list(OUTPUTS),
             dynamic_shapes=({0: "batch"},),
             verbose=False,
         )
