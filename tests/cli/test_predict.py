@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 import regmixup as rm
+from regmixup.data.decode import EvalTransform
 from regmixup.storage import read_rows
 from tests.cli.running import run
 
@@ -133,6 +135,20 @@ class TestFiles:
         )
         assert run("predict", tmp_path / "saved", photos, "--acceptance", 0.9) == 2
         assert "--acceptance is for run folders" in capsys.readouterr().err
+
+    def test_an_image_too_thin_to_resize_stops_nothing(self, tmp_path, capsys):
+        """Its 100,000 pixels would become 6,500,000,000."""
+        network = torch.nn.Sequential(torch.nn.AvgPool2d(224), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+        validation = [(torch.rand(9, 3, 224, 224), torch.arange(9) % 2)]
+        rm.Predictor.fit(network, validation, transform=EvalTransform()).export(tmp_path / "model.onnx")
+        (tmp_path / "photos").mkdir()
+        for width in (100, 100_000):
+            Image.new("RGB", (width, 1)).save(tmp_path / "photos" / f"{width}.png")
+        out = tmp_path / "answers.csv"
+        assert run("predict", tmp_path / "model.onnx", tmp_path / "photos", "--out", out) == 1
+        rows = read_csv(out)
+        assert rows["100.png"]["class"] in "01"
+        assert rows["100000.png"]["error"].endswith("pixels at a shorter side of 256, found 100000x1")
 
     def test_an_exported_file_gives_the_answers_of_the_folder(self, good, photos, capsys, tmp_path):
         predictor = rm.Predictor.from_run(good, risk=0.2, device="cpu")

@@ -62,6 +62,7 @@ def odd_images():
     yield "old.bmp", noise(50, 43), {}
     yield "moving.gif", noise(50, 43), {"save_all": True, "append_images": [noise(50, 43, seed=1)]}
     yield "scan.tiff", noise(50, 43), {}
+    yield "rotated scan.tiff", noise(50, 43), rotated(6)
 
 
 @pytest.fixture(scope="module")
@@ -194,12 +195,13 @@ class TestStrangers:
         [
             ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
             ({"threshold": float("nan")}, "threshold must be finite"),
+            ({"transform": {"size": 10**9}}, "transform must crop to the model's .3, 32, 32., got Eval.*1000000000"),
             ({"normalize": [[0.0], [0.0]]}, "mean and std must be finite, std positive"),
             (
                 {"class_names": ["a", "b"]},
                 "its metadata describe .*'probs': \\[2\\].* the graph has .*'probs': \\[3\\]",
             ),
-            ({"input_shape": [3, 10**9, 32]}, "its metadata describe .*1000000000, 32.* the graph has"),
+            ({"input_shape": [10**9, 32, 32]}, "its metadata describe .*1000000000, 32.* the graph has"),
             ({"pixels": '"uint8"'}, "its metadata describe .*uint8"),
             ({"pixels": None}, "unknown pixels in .*strange.onnx ''"),
             ({"treshold": 1}, "'treshold': did you mean 'threshold'"),
