@@ -2,7 +2,7 @@
 
 import pytest
 
-from regmixup.names import check_name, printable
+from regmixup.names import as_utf8, check_name, printable
 
 
 def test_a_known_name_is_returned():
@@ -31,3 +31,12 @@ def test_what_does_not_print_is_written_out():
     assert printable("a\x1b[2J\x9b\u202eb\ud800") == r"a\x1b[2J\x9b\u202eb\ud800"
     assert printable("a\r\n\tb\u00a0c") == "a   b c"
     assert printable("a\nb\rc", keep="\n") == "a\nb c"
+
+
+def test_the_name_of_a_file_is_shown_alike_in_every_locale():
+    for name in ("é", b"\xe9", b"\xc2\x9b", "日本"):
+        raw = name if isinstance(name, bytes) else name.encode()
+        shown = raw.decode("utf-8", "backslashreplace")
+        for locale in ("ascii", "utf-8"):
+            assert as_utf8(raw.decode(locale, "surrogateescape")) == shown
+    assert printable(b"caf\xe9 \xc2\x9b".decode("ascii", "surrogateescape")) == r"caf\xe9 \x9b"

@@ -228,6 +228,11 @@ class TestRows:
         assert (line["dataset"], line["method"], line["value"]) == (f"'{text}", f"'{text}", "-1.0")
         assert read_rows(tmp_path / "rows.csv")[0].dataset == text
 
+    def test_a_name_from_the_file_system_is_one_cell_of_one_line(self, tmp_path):
+        write_rows(tmp_path / "rows.csv", [Row(dataset="a\r\n=1\x1b\x9b\udce9\ud800")])
+        assert (tmp_path / "rows.csv").read_text().count("\n") == 2
+        assert read_rows(tmp_path / "rows.csv")[0].dataset == r"a\r\n=1\x1b\x9b\xe9\ud800"
+
     def test_the_file_is_plain_csv_with_one_column_per_field(self, tmp_path):
         write_rows(tmp_path / "rows.csv", [Row(method="dnn", seed=0, metric="ece", value=0.1, n=3)])
         header, line = (tmp_path / "rows.csv").read_text().splitlines()

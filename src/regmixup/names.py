@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -73,11 +74,28 @@ def shown(value: object) -> str:
 def printable(text: str, *, keep: str = "") -> str:
     r"""Return text on one line without terminal escapes: characters that do not print are written out.
 
-    Spaces of any kind become a plain one. keep: characters, such as line breaks, that stay.
+    Spaces of any kind become a plain one. keep: characters, such as line breaks, that stay. Names of files are as in
+    `as_utf8`.
 
     >>> print(printable("a\n\x1b[31mb"))
     a \x1b[31mb
     """
     if text.isprintable():
         return text
+    text = as_utf8(text)
     return "".join(c if c in keep else " " if c.isspace() else c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def as_utf8(name: str) -> str:
+    r"""Return the name of a file as UTF-8 has it, whatever the locale: bytes that are not UTF-8 are written out.
+
+    Python stands in a surrogate for every byte of a name that the locale, such as LANG=C, cannot decode.
+
+    >>> print(as_utf8("caf\udcc3\udca9 \udce9.jpg"))
+    café \xe9.jpg
+    """
+
+    def decoded(surrogates: re.Match[str]) -> str:
+        return surrogates[0].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+    return re.sub("[\udc80-\udcff]+", decoded, name)

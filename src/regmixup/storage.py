@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import socket
 import time
 import zlib
@@ -21,6 +22,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regmixup.names import as_utf8
 from regmixup.types import Row
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _PARTIAL = ".partial-"
 """The beginning of the names of unfinished files, which a kill can leave behind."""
 _MOST_UNPACKED = 1 << 28
 """Bytes of a compressed text: a file of a stranger may be made to fill the memory."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # but for the tab
 _CHECKSUM = "checksum"
 _CHANGED = "its content has changed since it was written"
 
@@ -84,9 +87,12 @@ def check_writable(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically, with newlines as given."""
+    """Write a text file atomically, with newlines as given.
+
+    What UTF-8 cannot encode, such as a byte in the name of a file, is written out: it must not lose all other text.
+    """
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -218,11 +224,11 @@ def csv_lines(lines: Iterable[Iterable[object]]) -> str:
 def _harmless(value: object) -> object:
     """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
 
-    A carriage return, which Python's writer does not quote, would begin a line.
+    Control characters, which begin a line or command a terminal, are written out, but for the tab.
     """
     if not isinstance(value, str):
         return value
-    text = value.replace("\r", "\\r")
+    text = _CONTROL.sub(lambda character: ascii(character[0])[1:-1], as_utf8(value))
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "'")) else text
 
 

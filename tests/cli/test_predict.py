@@ -1,13 +1,19 @@
 """`regmixup predict`, after `train` and before `evaluate`."""
 
 import csv
+import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 import regmixup as rm
+from regmixup.data.decode import EvalTransform
 from regmixup.storage import read_rows
 from tests.cli.running import run
 
@@ -121,6 +127,45 @@ class TestFiles:
         assert run("predict", tmp_path / "saved", photos, "--acceptance", 0.9) == 2
         assert "--acceptance is for run folders" in capsys.readouterr().err
 
+    def test_an_image_too_thin_to_resize_stops_nothing(self, tmp_path, capsys):
+        """Its 100,000 pixels would become 6,500,000,000."""
+        network = torch.nn.Sequential(torch.nn.AvgPool2d(224), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+        validation = [(torch.rand(9, 3, 224, 224), torch.arange(9) % 2)]
+        rm.Predictor.fit(network, validation, transform=EvalTransform()).export(tmp_path / "model.onnx")
+        (tmp_path / "photos").mkdir()
+        for width in (100, 100_000):
+            Image.new("RGB", (width, 1)).save(tmp_path / "photos" / f"{width}.png")
+        out = tmp_path / "answers.csv"
+        assert run("predict", tmp_path / "model.onnx", tmp_path / "photos", "--out", out) == 1
+        rows = read_csv(out)
+        assert rows["100.png"]["class"] in "01"
+        assert rows["100000.png"]["error"].endswith("pixels at a shorter side of 256, found 100000x1")
+
+    def test_an_exported_file_gives_the_answers_of_the_folder(self, good, photos, capsys, tmp_path):
+        predictor = rm.Predictor.from_run(good, risk=0.2, device="cpu")
+        predictor.save(tmp_path / "saved")
+        predictor.export(tmp_path / "model.onnx", pixels="uint8")
+        printed, tables = [], []
+        for model in ("saved", "model.onnx"):
+            out = tmp_path / "answers.csv"
+            assert run("predict", tmp_path / model, photos, "--out", out, "--device", "cpu") == 1
+            printed.append(capsys.readouterr())
+            tables.append(read_csv(out))
+        assert printed[0] == printed[1]
+        assert printed[0].out.startswith("promise: at most 0.2 errors")
+        for name, row in tables[0].items():
+            for column in row:
+                expected = row[column]
+                if column in ("probability", "score") and expected:
+                    expected = pytest.approx(float(expected), abs=1e-6)
+                    assert float(tables[1][name][column]) == expected
+                else:
+                    assert tables[1][name][column] == expected
+        assert run("predict", tmp_path / "model.onnx", photos, "--acceptance", 0.9) == 2
+        assert "--acceptance is for run folders" in capsys.readouterr().err
+        assert run("predict", tmp_path / "model.onnx", "digits/test") == 2
+        assert "model.onnx" in capsys.readouterr().err
+
     def test_risk_is_promised_or_refused(self, good, photos, capsys):
         assert run("predict", good, photos / "0.png", "--risk", 0.2, "--device", "cpu") == 0
         assert "promise: at most 0.2 errors among the accepted, with 0.95 confidence" in capsys.readouterr().out
@@ -144,3 +189,62 @@ class TestFiles:
             (tmp_path / "phone" / name).write_bytes(b"")
         assert run("predict", good, *words) == 2
         assert contract in capsys.readouterr().err
+
+
+NAMES = {
+    "café.png": "café.png",
+    b"caf\xe9.png": r"caf\xe9.png",
+    "cr\r=cmd().png": r"cr\r=cmd().png",
+    "lf\n=cmd().png": r"lf\n=cmd().png",
+    "red\x1b[31m.png": r"red\x1b[31m.png",
+    b"csi\xc2\x9b31m.png": r"csi\x9b31m.png",
+}
+"""Names of files, and how a table shows them."""
+
+
+class TestNames:
+    @pytest.fixture
+    def named(self, tmp_path):
+        """A folder of images with these names."""
+        folder = tmp_path / "named"
+        folder.mkdir()
+        for name in NAMES:
+            with open(os.fsencode(folder) + b"/" + os.fsencode(name), "wb") as file:  # noqa: PTH123
+                Image.fromarray(rm.data.load("digits/test").images[0, 0].numpy()).save(file, "PNG")
+        return folder
+
+    def check(self, out, shown, folder):
+        """One line an image in the table and in what was printed, and no character that commands a terminal."""
+        text = out.read_bytes().decode("utf-8")
+        lines = text.split("\n")
+        assert len(lines) == len(NAMES) + 2
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text + shown)
+        rows = list(csv.DictReader(lines))
+        assert {row["file"] for row in rows} == {f"{folder}/{name}" for name in NAMES.values()}
+        assert {row["class"] for row in rows} == {"0"}
+        assert len([line for line in shown.splitlines() if line.startswith(str(folder))]) == len(NAMES)
+
+    def test_names_are_escaped_and_no_answer_is_lost(self, good, named, tmp_path, capsys):
+        out = tmp_path / "answers.csv"
+        assert run("predict", good, named, "--out", out, "--device", "cpu") == 0
+        shown = capsys.readouterr().out
+        self.check(out, shown, named)
+        assert f"{named}/red\\x1b[31m.png  0  " in shown
+
+    def test_a_locale_without_letters_gives_the_same_table(self, good, named, tmp_path):
+        out = tmp_path / "answers.csv"
+        words = ["predict", good, named, "--out", out, "--device", "cpu"]
+        environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        command = [sys.executable, "-m", "regmixup", *map(str, words)]
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        self.check(out, done.stdout.decode("ascii"), named)
+
+    def test_a_class_of_a_stranger_is_text(self, good, photos, tmp_path, capsys):
+        predictor = rm.Predictor.from_run(good, device="cpu")
+        names = ("=cmd()\x1b[2J", *predictor.class_names[1:])
+        replace(predictor, class_names=names).save(tmp_path / "saved")
+        out = tmp_path / "answers.csv"
+        assert run("predict", tmp_path / "saved", photos / "0.png", "--out", out, "--device", "cpu") == 0
+        assert read_csv(out)["0.png"]["class"] == r"'=cmd()\x1b[2J"
+        assert r"0.png  =cmd()\x1b[2J  " in capsys.readouterr().out

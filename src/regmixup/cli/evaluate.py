@@ -172,7 +172,7 @@ def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelle
     """Read predictions, and print how where that was ambiguous."""
     predicted = predictions.load(path, labels=labels, columns=verb.columns)
     if "read_as" in predicted.info:
-        print(f"{path}: {predicted.info['read_as']}", file=sys.stderr)
+        print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)
     if labelled and int(predicted.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
     return predicted

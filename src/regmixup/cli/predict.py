@@ -37,7 +37,7 @@ class PredictVerb:
     """
 
     run: Positional[Path]
-    """A run folder; for image files also a folder that Predictor.save or publish has written."""
+    """A run folder; for image files also a folder of Predictor.save or publish, or an exported .onnx file."""
     datasets: Positional[tuple[str, ...]]
     """Dataset names, see `regmixup data list`; or image files, and folders of them."""
     root: Path | None = None
@@ -100,7 +100,7 @@ def _predict(verb: PredictVerb) -> None:
     features = True if verb.features else None
     stored = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device, features=features)
     for name, predictions in zip(verb.datasets, stored, strict=True):
-        print(f"{run.predictions_path(name)}  {len(predictions)} x {predictions.logits.shape[1]}")
+        print(printable(f"{run.predictions_path(name)}  {len(predictions)} x {predictions.logits.shape[1]}"))
 
 
 def _classify(verb: PredictVerb) -> None:
@@ -118,7 +118,7 @@ def _classify(verb: PredictVerb) -> None:
             print(_line(answer))
     if verb.out is not None:
         write_text(verb.out, csv_lines([_COLUMNS, *(answer.values() for answer in answers)]))
-        print(f"{verb.out}  {counted(len(files), 'image')}")
+        print(printable(f"{verb.out}  {counted(len(files), 'image')}"))
     errors = [answer["error"] for answer in answers if answer["error"]]
     accepted = sum(answer["accepted"] is True for answer in answers)
     print(f"{accepted} accepted, {len(files) - accepted - len(errors) or 'none'} unsure")
@@ -137,7 +137,7 @@ def _listed(words: Sequence[str]) -> list[Path]:
         path = Path(word).expanduser()
         inside = [Path(name) for name in image_files(path)] if path.is_dir() else [path]
         if path.is_dir() and (unread := describe_unread(path)):
-            print(f"warning: {word}: {unread}", file=sys.stderr)
+            print(printable(f"warning: {word}: {unread}"), file=sys.stderr)
         if not inside:
             raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none")
         files += inside
@@ -149,13 +149,13 @@ def _predictor(verb: PredictVerb) -> Predictor:
     from regmixup.deployment.export import PREDICTOR
     from regmixup.deployment.predictor import Predictor
 
-    if (verb.run / PREDICTOR).is_file():
+    if verb.run.suffix == ".onnx" or (verb.run / PREDICTOR).is_file():
         verb.refuse(_FITTING, f"run folders, and {verb.run} is a saved predictor, which is fitted already")
         return Predictor.load(verb.run, device=verb.device)
     saved = verb.run / FITTED  # as `regmixup finetune` leaves it
     tuned = read_finetuned(verb.run) if (saved / PREDICTOR).is_file() else None
     if tuned is not None and all(getattr(verb, name) == getattr(PredictVerb, name) for name in _FITTING):
-        print(f"{saved}: temperature and threshold as fitted there")
+        print(printable(f"{saved}: temperature and threshold as fitted there"))
         return Predictor.load(saved, device=verb.device)
     if tuned is not None and verb.risk is not None and verb.validation is None and not tuned["held_out"]:
         print(

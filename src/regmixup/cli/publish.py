@@ -43,5 +43,6 @@ class PublishVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(PublishVerb, "publish", args)
     folder = publish(**vars(verb))
-    print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")
+    print(printable(f"weights  {folder / MODEL}"))
+    print(printable(f"card     {folder / CARD}: read it, and add what only you know"))
     print(printable(f"upload   hf upload YOUR_NAME/MODEL {shlex.quote(str(folder))} ."))

@@ -145,4 +145,11 @@ class EvalTransform:
 
         mode = v2.InterpolationMode(self.interpolation)
         steps = [v2.Resize(self.resize, mode, antialias=True), v2.CenterCrop(self.size)]
-        return v2.Compose([upright, *steps] if self.orient else steps)
+        return v2.Compose([self.check_shape, upright, *steps] if self.orient else [self.check_shape, *steps])
+
+    def check_shape(self, image: Image.Image) -> Image.Image:
+        """Return an image if it is not so thin that resizing it would fill the memory; else raise."""
+        if self.resize**2 * max(image.size) / min(image.size) > MAX_PIXELS:
+            size = f"{image.width}x{image.height}"
+            raise ValueError(f"expected at most {MAX_PIXELS} pixels at a shorter side of {self.resize}, found {size}")
+        return image

@@ -27,7 +27,6 @@ from regmixup.names import check_name
 from regmixup.posthoc import Conformal, FittedConformal
 from regmixup.posthoc.temperature import check_logits
 
-CONFIDENCE = 0.95
 PRIOR = 0.2
 """The standard deviation of log T before any image is seen; see `fit_temperature`.
 
@@ -122,7 +121,7 @@ class Calibration:
     score: str = "entropy"
     acceptance: float = 0.95
     risk: float | None = None
-    confidence: float = CONFIDENCE
+    confidence: float = 0.95
     sets: Conformal | None = None
     calibrate: bool = True
 

@@ -34,6 +34,7 @@ from regmixup.training.run import Run
 
 Inputs = Literal["pixels", "as given"]
 Pixels = Literal["float32", "uint8"]
+OUTPUTS = ("probs", "score", "accepted")
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
 MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
@@ -93,6 +94,8 @@ class Facts(Calibrated):
             raise ValueError(f"{file}: temperature must be positive and finite, got {self.temperature}")
         if not math.isfinite(self.threshold):
             raise ValueError(f"{file}: threshold must be finite, got {self.threshold}")
+        if self.transform is not None and (self.transform.size,) * 2 != self.input_shape[1:]:
+            raise ValueError(f"{file}: transform must crop to the model's {self.input_shape}, got {self.transform}")
         pairs = [self.normalize] if self.normalize is not None else []
         if (built := self.architecture) is not None:
             pairs.append((built.mean, built.std))
@@ -184,7 +187,7 @@ def export(
             program,
             dynamo=True,
             input_names=["images"],
-            output_names=["probs", "score", "accepted"],
+            output_names=list(OUTPUTS),
             dynamic_shapes=({0: "batch"},),
             verbose=False,
         )

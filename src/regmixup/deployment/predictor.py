@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibration, Labelled
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
+from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.networks.gp_head import GaussianProcess
@@ -162,11 +163,16 @@ class Predictor(Facts):
     def load(
         cls, path: str | Path, *, model: nn.Module | None = None, device: str | torch.device | None = None
     ) -> Predictor:
-        """Load a folder of `save` or `regmixup publish`. Nothing in it is executed.
+        """Load a folder of `save` or `regmixup publish`, of which nothing is executed, or an .onnx file of `export`.
 
         model: for a folder whose model this package cannot build, one of the same architecture; it is copied, and the
-            copy gets the saved weights. device: default, the accelerator if there is one.
+            copy gets the saved weights. device: default, the accelerator if there is one; the CPU for an .onnx file.
         """
+        if Path(path).suffix == ".onnx":
+            if model is not None or str(device or "cpu") != "cpu":
+                raise ValueError(f"{path} has its model in it and runs on the CPU: give no model and no other device")
+            facts, program = load_onnx(Path(path))
+            return cls(module=cast("Deployable", program), **values_of(facts))  # save and export refuse it
         import_components()
         facts, checksum = files.read_saved(Path(path))
         if model is not None:
@@ -193,6 +199,7 @@ class Predictor(Facts):
 
         For a model that `fit` was given, `load` needs a module of its architecture: no code is stored.
         """
+        self._check_weights()
         weights = Path(folder) / files.WEIGHTS
         save_tensors(weights, self.module.network.state_dict(), {})
         write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
@@ -202,8 +209,13 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
+        self._check_weights()
         facts = {**files.plain(replace(self, architecture=None)), "validation": public_name(self.validation)}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
+
+    def _check_weights(self) -> None:
+        if isinstance(self.module, OnnxProgram):
+            raise ValueError(f"{self.module.path} is an exported program, without weights to write: copy that file")
 
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
