@@ -87,9 +87,9 @@ class Answers:
         return [
             {
                 "image": thumbnail(image, side=SIDE),
-                "said": self.classes[self.label[place]],
+                "said": self.classes[int(self.label[place])],
                 "sure": percent(float(self.sure[place])),
-                "truth": self.classes[self.truth[place]],
+                "truth": self.classes[int(self.truth[place])],
                 "file": Path(image).name if isinstance(image, (str, Path)) else "",
             }
             for place, image in zip(first, images, strict=False)
@@ -121,7 +121,7 @@ class Answers:
         if pairs:
             yield PageSection("pairs", "Classes most often confused", fill("answers.html", "pairs", pairs))
 
-    def _class_lines(self) -> list[tuple[object, ...]]:
+    def _class_lines(self) -> list[tuple[str, int, int, str]]:
         """Return a line for each class, those with the smallest share of right answers first."""
         lines = []
         for label, name in enumerate(self.classes):
