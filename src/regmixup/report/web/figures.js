@@ -171,5 +171,6 @@ figure("epochs", [], () => Object.entries(EPOCHS).flatMap(([label, [factor, ...n
   });
   if (!series.length) return [];
   const last = Math.max(...series.flatMap((one) => one.points.map(([epoch]) => epoch)));
-  return [{ title: label, x: { label: "epoch", min: 1, max: Math.max(2, last), format: short }, y: axisOf(known(series), { label }), series }];
+  const ticks = last <= 10 ? series[0].points.map(([epoch]) => epoch) : undefined;
+  return [{ title: label, x: { label: "epoch", min: 1, max: Math.max(2, last), format: short, ticks }, y: axisOf(known(series), { label }), series }];
 }), { legend: () => [{ name: "train", style: "s0" }, { name: "validation", style: "s1" }].slice(0, "val_nll" in setting().curves[0] ? 2 : 1) });
