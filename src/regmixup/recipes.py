@@ -45,7 +45,8 @@ class Recipe:
     """The epoch that is the model: the last, or the best on the `validation` set, which is predicted after every epoch;
     of equal ones the first. The checkpoint keeps the last weights as well."""
     validation: str = introduced("")
-    """Dataset that `select` decides by, never a test set; empty: the one that belongs to the train set."""
+    """Dataset that is predicted after every epoch, for the history and for `select`; never a test set. Empty: none or,
+    where `select` needs one, the one that belongs to the train set."""
     batch_size: int = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
     shards: int | None = None
@@ -148,8 +149,6 @@ class Recipe:
         self._check_rates()
         if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
-        if self.validation and self.select == "last":
-            raise ValueError(f"validation must be empty where select is last, got {self.validation!r}")
 
     def _check_rates(self) -> None:
         """Check the numbers of the optimizer, the schedule and the augmentation."""

@@ -24,6 +24,10 @@ pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no browser here for the tests of the report page: `make browser` installs one"
 )
 CONTRAST = Path(__file__).parent / "contrast.js"
+PANELS = (
+    "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map("
+    "one => [one.dataset.figure, one.querySelectorAll('.panel > svg').length]))"
+)
 PHONE = {"width": 390, "height": 844, "phone": True}
 
 
@@ -61,10 +65,7 @@ def values_of(browser, table, column):
 
 
 def test_every_figure_is_drawn(opened):
-    drawn = opened.run(
-        "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map("
-        "one => [one.dataset.figure, one.querySelectorAll('.panel > svg').length]))"
-    )
+    drawn = opened.run(PANELS)
     # Two methods; one corruption and one OOD set, which calibration without and with temperature is set against.
     assert drawn == {
         "explorer": 1, "profiles": 2, "shift": 1, "histograms": 2, "roc": 1, "tradeoff": 2, "reliability": 2, "risk": 1,
@@ -247,10 +248,7 @@ def test_the_page_of_an_evaluation_draws_and_fits_too(browser, evaluation):
     for shape, dark in (({}, False), (PHONE, True)):
         browser.look(**shape, dark=dark)
         browser.open(evaluation.as_uri())
-        drawn = browser.run(
-            "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map("
-            "one => [one.dataset.figure, one.querySelectorAll('.panel > svg').length]))"
-        )
+        drawn = browser.run(PANELS)
         expected = {"shift": 1, "histograms": 2, "roc": 1, "tradeoff": 2, "reliability": 2, "risk": 1, "fisher": 1}
         assert drawn == expected
         assert "NaN" not in browser.run("document.querySelector('main').innerHTML")
@@ -260,6 +258,43 @@ def test_the_page_of_an_evaluation_draws_and_fits_too(browser, evaluation):
         assert ratio >= 4.5, where
     assert browser.complaints() == []
     assert [url for url in browser.requests() if not url.startswith("data:")] == [evaluation.as_uri()] * 2
+
+
+@pytest.fixture(scope="module")
+def photographs(results, tmp_path_factory):
+    """The page of one run, with images, an awkward name of a class, and the epochs of a training."""
+    folder = next(run.folder for run in results.runs if run.label == "dnn") / "predictions"
+    path = tmp_path_factory.mktemp("photographs") / "page.html"
+    history = [
+        {"epoch": e, "loss": 1 / e, "train_accuracy": e / 9, "val_nll": 2 / e, "val_accuracy": e / 10} for e in (1, 2)
+    ]
+    classes = ["a class with a long name", *(f"class_{number}" for number in range(1, 10))]
+    images = {"digits/test": [np.full((300, 200), place % 256, np.uint8) for place in range(899)]}
+    given = {"images": images, "classes": classes, "history": history, "bootstrap": Bootstrap(resamples=20)}
+    write_page(path, load(folder / "digits__test.safetensors"), **given)
+    return path
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (400, True)], ids=["wide", "narrow"])
+def test_the_page_of_photographs_uses_the_width_that_there_is(browser, photographs, width, dark):
+    browser.events.clear()
+    browser.look(width=width, dark=dark, phone=width < 500)
+    browser.open(photographs.as_uri())
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    boxes = "[...document.querySelectorAll('.scroll, .matrix')].filter(one => one.offsetWidth)"
+    browser.until(f"{boxes}.every(one => one.scrollWidth <= one.clientWidth)")
+    assert browser.run(PANELS) == {"epochs": 2, "reliability": 1, "risk": 1}
+    assert browser.run("document.querySelectorAll('.matrix td').length") == 101  # and the corner
+    assert browser.run("[...document.querySelectorAll('#mistakes img')].every(one => one.naturalHeight === 160)")
+    box = "(name => document.querySelector(name).getBoundingClientRect())"
+    for first, second in (("#calibration", "#selective"), (".matrix", ".matrix + div"), (".panel", ".panel + .panel")):
+        beside = browser.run(f"{box}('{first}').right <= {box}('{second}').left")
+        assert beside == (width == 1400), first
+    assert browser.run(f"{box}('.matrix + div').right") > 0.85 * width
+    ratio, where = browser.run(CONTRAST.read_text())
+    assert ratio >= 4.5, where
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [photographs.as_uri()]
 
 
 def test_two_settings_can_be_switched(browser, results, tmp_path):

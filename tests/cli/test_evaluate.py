@@ -3,9 +3,12 @@
 import shutil
 
 import numpy as np
+import torch
 
+from regmixup.predictions.store import save
 from regmixup.run_folder import read_provenance, write_provenance
 from regmixup.storage import read_rows
+from regmixup.types import Predictions
 from tests.cli.running import logits_file, run
 
 
@@ -113,6 +116,47 @@ def test_two_models_are_compared_in_a_summary_a_page_and_rows(capsys, tmp_path):
     assert "<h1>new against old</h1>" in (tmp_path / "page.html").read_text()
 
 
+def test_any_number_of_names_is_taken_for_models_and_then_for_ood_sets(capsys, tmp_path):
+    mine = logits_file(tmp_path / "mine.npz")
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(30, 4)))
+    words = ("evaluate", mine, "--ood", tmp_path / "a.npy", tmp_path / "b.npy", "--resamples", 0, "--rows")
+    for names, expected in (
+        ((), ("mine", "AUROC, a", "AUROC, b")),
+        (("new",), ("new", "AUROC, a", "AUROC, b")),
+        (("new", "street signs"), ("new", "AUROC, street signs", "AUROC, b")),
+        (("new", "street signs", "cats"), ("new", "AUROC, street signs", "AUROC, cats")),
+    ):
+        assert run(*words, *(("--names", *names) if names else ())) == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"{expected[0]}: ")
+        assert all(title in text for title in expected[1:])
+    for names in (("new", "x", "y", "z"), ("new", "x", "x")):
+        assert run(*words, "--names", *names) == 2
+        assert "--names must differ, one for each model and each set of --ood" in capsys.readouterr().err
+
+
+def test_folders_of_images_are_named_without_their_path(capsys, tmp_path):
+    """As long as that tells them apart; the model by the folder of its run."""
+    labels, rng = torch.arange(40) % 4, torch.Generator().manual_seed(0)
+    folder = tmp_path / "runs" / "erm-photos" / "predictions"
+    places = {"test": "/home/me/photos/val-15", "cats": "/home/me/cats", "x": "/a/birds", "y": "/b/birds"}
+    for name, place in places.items():
+        logits = torch.randn(40, 4, generator=rng)
+        save(Predictions(logits, labels, dataset=f"folder:{place}"), folder / f"{name}.safetensors")
+    write_provenance(folder.parent, {"classes": list("abcd")})
+    files = [folder / f"{name}.safetensors" for name in places]
+    page = tmp_path / "page.html"
+    assert run("evaluate", files[0], "--ood", *files[1:], "--resamples", 0, "--rows", "--html", page) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("erm-photos: ")
+    assert {line.split()[0] for line in text.splitlines() if " auroc " in line} == {
+        "cats", "folder:/a/birds", "folder:/b/birds",
+    }  # fmt: skip
+    assert "photos/val-15 (40)" in page.read_text()
+    assert "/home/me" not in page.read_text()
+
+
 def test_other_images_and_flags_without_a_second_model_are_refused(capsys, tmp_path):
     mine, theirs = logits_file(tmp_path / "mine.npz"), logits_file(tmp_path / "theirs.npz", seed=1)
     assert run("evaluate", mine, "--against", theirs, "--html", tmp_path / "page.html") == 2
@@ -140,7 +184,7 @@ def test_the_page_names_examples_by_the_classes_of_the_model(tmp_path, finished_
         write_provenance(folder, record | {"classes": classes})
         words = (folder / "predictions" / "digits__test.safetensors", "--html", tmp_path / "page.html")
         assert run("evaluate", *words, "--resamples", 0) == 0
-        assert ('"said": "the ' in (tmp_path / "page.html").read_text().replace('":"', '": "')) is named
+        assert ('alt="says the ' in (tmp_path / "page.html").read_text()) is named
 
 
 def test_errors_are_ordered_by_msp(capsys, tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import signal
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,10 +18,11 @@ from regmixup.data import load
 from regmixup.data.roles import validation_of
 from regmixup.deployment import job, probe
 from regmixup.deployment.calibration import Promise, first_rows
-from regmixup.deployment.finish import page_sections
+from regmixup.deployment.finish import predicted_answers
 from regmixup.deployment.folder import load_files
 from regmixup.storage import read_table, write_table
 from regmixup.training.checkpoint import read_checkpoint
+from tests.report.test_page import data_of
 
 from .photos import BACKBONE, COLOURS, write_photos, write_weights
 
@@ -135,37 +137,59 @@ def test_what_is_deployed_was_fitted_on_validation_and_is_told(finished):
     assert f"from {right['images']} validation images with {saved.errors} errors" in lines
 
 
+def answered(run, predictor, **changes):
+    """What the page of a run says a predictor answers. changes: of the test predictions."""
+    photos = read_table(run.folder / "finetune.json")["photos"]
+    test, validation = (run.predict(photos[part], device="cpu") for part in ("test", "validation"))
+    return predicted_answers(predictor, replace(test, **changes), validation, load_files(photos["test"]).paths)
+
+
 def test_the_page_shows_what_the_predictor_answers(finished):
     """Not the probabilities before the temperature, nor a threshold from test images."""
     run = finished[0]
-    record = read_table(run.folder / "finetune.json")
-    photos = load_files(record["photos"]["test"])
+    photos = load_files(read_table(run.folder / "finetune.json")["photos"]["test"])
     predictor = rm.Predictor.load(run.folder / "predictor", device="cpu")
     median = float(predictor(list(photos.paths)).score.median())
     predictor.module.temperature, predictor.module.threshold = 7.0, median
-    test = run.predict(record["photos"]["test"], device="cpu")
-    answers = page_sections(test, predictor, photos.paths, [])[0].body
     decision = predictor(list(photos.paths))
-    shown = re.findall(
-        r"<span>(\w+), ([\d.]+) %, (\w+)</span><span[^>]*>is (\w+)</span><span class=\"fact\">([^<]+)", answers
-    )
-    for said, sure, verdict, truth, name in shown:
-        (place,) = (i for i, path in enumerate(photos.paths) if path.endswith(f"/{truth}/{name}"))
-        assert said == decision.class_names[decision.label[place]]
-        assert float(sure) == pytest.approx(100 * float(decision.probs[place].max()), abs=0.06)
-        assert verdict == ("accepted" if decision.accepted[place] else "unsure")
-    unsure = int((~decision.accepted).sum())
-    assert len(shown) >= unsure > 0
-    assert f" {unsure} unsure of {len(test)} test images" in answers
-    wrong = replace(test, labels=(decision.label + 1) % 3)
-    answers = page_sections(wrong, predictor, photos.paths, [])[0].body
-    sure = [float(shown) for shown in re.findall(r"<span>\w+, ([\d.]+) %", answers)]
-    assert f"{len(test)} wrong and {unsure} unsure" in answers
-    assert sure == sorted(sure, reverse=True)
-    assert len(sure) == len(test)
-    page = (run.folder / "report.html").read_text()
-    assert "95 % of the test images" not in page
-    assert "with a promise" not in page
+    names = predictor.class_names
+    for labels in (photos.labels, (decision.label + 1) % 3):
+        answers = answered(run, predictor, labels=labels)
+        chosen = next(iter(answers.counts().values()))
+        right = decision.label == labels
+        assert chosen.answers == int(decision.accepted.sum()) < len(photos)
+        assert chosen.right == int((decision.accepted & right).sum())
+        mistakes = next(section.body for section in answers.sections() if section.name == "mistakes")
+        shown = re.findall(r">(\w+), ([\d.]+)\xa0%</span>\s*<span>is (\w+)</span><span[^>]*>([^<]+)", mistakes)
+        expected = [
+            (names[decision.label[i]], f"{100 * float(decision.probs[i].max()):.1f}", names[labels[i]], Path(path).name)
+            for i, path in enumerate(photos.paths)
+            if not (right[i] and decision.accepted[i])
+        ]
+        assert sorted(shown) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("accepts", "other"),
+    [(1.0, "stricter: answers 80 %"), (0.8, "stricter: answers 50 %"), (0.2, "looser: answers 95 %")],
+)
+def test_the_page_compares_the_threshold_with_another_and_with_none(finished, accepts, other):
+    """Of so few validation images, 95 % are all: that threshold is no stricter one."""
+    run = finished[0]
+    photos = read_table(run.folder / "finetune.json")["photos"]
+    predictor = rm.Predictor.from_run(run, validation=photos["validation"], device="cpu", acceptance=accepts)
+    answers = answered(run, predictor)
+    titles = list(answers.thresholds)
+    assert titles == [
+        f"chosen: answers {100 * accepts:g} % of the validation images",
+        f"{other} of the validation images",
+        "none: answers everything",
+    ]
+    share = int(re.search(r"(\d+) %", other)[1]) / 100
+    scores = predictor.module.score(run.predict(photos["validation"], device="cpu").logits.double())
+    accepted = int((scores <= answers.thresholds[titles[1]]).sum())
+    assert share * len(scores) <= accepted < share * len(scores) + 1
+    assert list(answers.counts().values())[2].answers == photos["sizes"]["test"]
 
 
 def test_results_are_those_of_the_test_part(finished):
@@ -374,17 +398,17 @@ def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_agai
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_the_page_shows_names_of_classes_and_files_as_text(finished):
-    run, name = finished[0], "<script>x</script>\x1b"
-    record = read_table(run.folder / "finetune.json")
-    predictor = replace(rm.Predictor.load(run.folder / "predictor", device="cpu"), class_names=(name,) * 3)
-    predictor.module.threshold = -1.0
-    test = run.predict(record["photos"]["test"], device="cpu")
-    files = load_files(record["photos"]["test"]).paths
-    page = "".join(section.body for section in page_sections(test, predictor, files, [f"classes      {name}"]))
-    assert "&lt;script&gt;" in page
-    assert "<script>" not in page
-    assert "\x1b" not in page
+def test_the_page_leads_with_answers_and_has_the_epochs_of_fine_tuning(finished):
+    run, _, runs = finished
+    page = (run.folder / "report.html").read_text()
+    record = read_table(run.folder / "finetune.json")["test"]
+    words = f"Answers {record['accepted']} of {record['images']} test images, {record['accepted_right']} of those right"
+    assert page.index(words) < page.index('id="classes"') < page.index('id="results"') < page.index('id="making"')
+    (curves,) = data_of(page)["settings"][0]["curves"]
+    history = opened(runs)[3].history()
+    for name in ("loss", "train_accuracy", "val_nll", "val_accuracy"):
+        assert curves[name] == [[1, 2, 3], pytest.approx([epoch[name] for epoch in history], rel=1e-3)]
+    assert "folder:" not in page.partition('id="making"')[0]
 
 
 def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, folder, tmp_path):

@@ -77,6 +77,16 @@ def test_a_score_that_is_the_same_everywhere_has_a_histogram_too():
     assert sum(found["counts"]["other"]) == 4
 
 
+def test_images_of_equal_confidence_share_a_bin_of_equal_mass():
+    """So that the order of the files decides nothing."""
+    confidence = torch.tensor([0.6] * 30 + [0.9] * 30)
+    probs = torch.stack([confidence, 1 - confidence], dim=1)
+    bins = curves.equal_mass_reliability(probs, torch.tensor([0, 1] * 30))
+    assert bins.count.tolist() == [30, 30, 0]
+    assert bins.accuracy[:2].tolist() == [0.5, 0.5]
+    assert bins.confidence[:2].tolist() == pytest.approx([0.6, 0.9])
+
+
 def test_reliability_bins_give_the_ece_back():
     versions = {"none": TEST, "temperature": as_given(TEST, 2.0)}
     found = curves.reliability_bins(versions)

@@ -3,6 +3,8 @@
 import json
 import re
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.predictions.store import load
-from regmixup.report.evaluation_page import summarize, write_page
+from regmixup.report.evaluation_page import MEANINGS, summarize, write_page
 from regmixup.report.page import PageSection
 from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
@@ -135,8 +137,55 @@ def test_one_model_from_a_file_or_from_memory_gives_the_same_page(tmp_path):
     write_page(tmp_path / "c.html", given, bootstrap=None, lead="First.", sections=[more])
     other = (tmp_path / "c.html").read_text()
     assert "95 % interval" not in other
-    assert "First. 120 test images" in other
+    assert '<p class="lead">First.</p>' in other
+    assert '<p class="lead">120 test images of 3 classes.</p>' in text
     assert other.index('id="selective"') < other.index("of mine") < other.index('id="sources"')
+
+
+def test_one_model_begins_with_what_it_answers_and_every_metric_is_explained_as_in_the_docs(tmp_path):
+    subject = model("mine", 1)
+    history = [{"epoch": epoch, "loss": 1 / epoch, "val_nll": 2 / epoch} for epoch in (1, 2, 3)]
+    images = {"toy/test": IMAGES, "far": IMAGES}
+    measured = write_page(tmp_path / "page.html", subject, images=images, history=history, bootstrap=QUICK)
+    text = (tmp_path / "page.html").read_text()
+    order = ["answers", "mistakes", "classes", "training", "results", "detection", "calibration", "sources"]
+    places = [text.index(f'<section id="{name}"') for name in order]
+    assert places == sorted(places)
+    temperature = next(row.value for row in measured.rows[0] if row.metric == "temperature")
+    probs = (subject.test.logits / temperature).softmax(1)
+    wrong = probs.argmax(1) != subject.test.labels
+    assert temperature != 1
+    assert f", {100 * float(probs.max(1).values[wrong].max()):.1f}\xa0%</span>" in text
+    score = (-subject.test.logits.softmax(1).max(1).values).sort()
+    for count in (114, 96, 120):  # 95 % and 80 % of the test images, and all
+        right = int((~wrong)[score.indices[:count]].sum())
+        assert re.search(rf"<td>{count} <span.*?</td>\s*<td>{right} <", text)
+    (setting,) = data_of(text)["settings"]
+    assert setting["curves"] == [{"loss": [[1, 2, 3], [1.0, 0.5, 0.3333]], "val_nll": [[1, 2, 3], [2.0, 1.0, 0.6667]]}]
+    assert {one["kind"] for one in setting["examples"][0]["sets"]} == {"accepted"}
+    concepts = " ".join((Path(__file__).parents[2] / "docs" / "concepts.md").read_text().split())
+    assert {line.quantity.metric for line in summarize(measured)} == set(MEANINGS)
+    for meaning in MEANINGS.values():
+        assert unescape(text).count(meaning) == 1
+        assert meaning in concepts
+
+
+def test_a_reliability_diagram_has_bins_that_suit_the_number_of_images(tmp_path):
+    for count, sizes in ((30, [30]), (50, [25, 25]), (120, [20] * 6), (3000, [200] * 15)):
+        test = predicted("toy/test", 2.0, 1, count=count)
+        write_page(tmp_path / "page.html", test, bootstrap=None)
+        (setting,) = data_of((tmp_path / "page.html").read_text())["settings"]
+        bins = setting["reliability"][0]["none"]
+        assert [size for *_, size in bins] == sizes
+        top = test.logits.double().softmax(1).max(1)
+        order = top.values.argsort()
+        right = (top.indices == test.labels)[order].double()
+        expected = [
+            (100 * float(top.values[part].mean()), 100 * float(outcomes.mean()), 100 * len(part) / count, len(part))
+            for part, outcomes in zip(order.split(sizes[0]), right.split(sizes[0]), strict=True)
+        ]
+        for values, drawn in zip(expected, bins, strict=True):
+            assert drawn == pytest.approx(values, abs=0.006)
 
 
 def test_probabilities_alone_are_summarised_by_entropy(tmp_path):

@@ -60,6 +60,21 @@ def test_the_model_is_that_of_the_best_epoch(tmp_path, metric):
     assert not torch.equal(model["head.weight"], last["head.weight"])
 
 
+def test_where_the_last_epoch_is_the_model_validation_only_adds_to_the_history(tmp_path):
+    settings = config("dnn", epochs=2)
+    plain = rm.train(settings, tmp_path, device="cpu")
+    watched = rm.train(replace(settings, validation="digits/val"), tmp_path, device="cpu")
+    selected = rm.train(replace(settings, select="val-nll"), tmp_path, device="cpu")
+    names = [name.replace("-", "_") for name in METRICS]
+    for record, other in zip(watched.history(), selected.history(), strict=True):
+        assert [record[name] for name in names] == [other[name] for name in names]
+    assert "selected" not in watched.provenance()
+    assert tensors_of(watched, "best.") == {}
+    model = watched.model(device="cpu").state_dict()
+    for name, tensor in tensors_of(plain, "model.").items():
+        assert same_bits(tensor, model[name]), name
+
+
 @pytest.mark.parametrize(("steps", "ema"), [(STEPS, 0.0), (2 * STEPS + 1, 0.8)], ids=["at an end", "after the best"])
 def test_resuming_anywhere_selects_the_same_bits(tmp_path, steps, ema):
     settings = config(select="val-nll", ema=ema, **UNSTEADY)
@@ -131,7 +146,6 @@ class TestRefusals:
         [
             ({"select": "val-nll", "validation": "digits/test"}, "validation must not be a test, shifted or OOD set"),
             ({"select": "val-nll", "validation": "digits/train"}, "validation must be images that were not trained on"),
-            ({"validation": "digits/val"}, "validation must be empty where select is last, got 'digits/val'"),
         ],
     )
     def test_by_the_configuration(self, changes, message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich import box
@@ -24,6 +24,9 @@ from regmixup.names import printable
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
 from regmixup.types import Predictions
+
+_SOURCE = "source"
+"""The key in the info of predictions for the name of their dataset as it was stored."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,9 @@ class EvaluateVerb:
     """The second model's validation predictions."""
     against_train: Path | None = None
     """The second model's train predictions."""
-    names: tuple[str, str] | None = None
-    """Names of the two models; by default as their files."""
+    names: tuple[str, ...] = ()
+    """Names to show: of the model, of the one --against, then of each set of --ood; as many as you like. By default
+    models are named by their files or run folders, and folders of images without the path to them."""
     train: Path | None = None
     """Train predictions with features, for scores of features (Mahalanobis, kNN, ...)."""
     resamples: int = 1000
@@ -90,12 +94,17 @@ def main(args: Sequence[str]) -> None:
         raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
     if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
-    names = verb.names or (verb.predictions.stem, (verb.against or verb.predictions).stem)
+    models = 1 if verb.against is None else 2
+    if len(verb.names) > models + len(verb.ood) or len(set(verb.names)) < len(verb.names):
+        raise ValueError(f"--names must differ, one for each model and each set of --ood, got {', '.join(verb.names)}")
+    names = (*verb.names[:models], *_model_names(verb)[len(verb.names) :])
+    set_names = verb.names[models:]
     model = _model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)
+    model = _rename_sets(model, set_names)
     other = None
     if verb.against is not None:
         sets = verb.against_val, verb.against_train, verb.against_shift, verb.against_ood
-        other = _model(verb, names[1], verb.against, *sets)
+        other = _rename_sets(_model(verb, names[1], verb.against, *sets), set_names)
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
     measured = measure_models(model, other, bootstrap=bootstrap)
     _show_summary(Console(), measured)
@@ -127,6 +136,29 @@ def _model(
     )
 
 
+def _model_names(verb: EvaluateVerb) -> tuple[str, ...]:
+    """Return the names of models that nobody named: their files, or the run's folder."""
+    run = verb.predictions.absolute().parent.parent
+    if verb.against is not None:
+        return verb.predictions.stem, verb.against.stem
+    return (run.name if (run / PROVENANCE).is_file() else verb.predictions.stem,)
+
+
+def _rename_sets(model: ModelPredictions, ood_names: Sequence[str]) -> ModelPredictions:
+    """Return a model whose OOD sets have these names. Other folders of images lose their path where that is clear."""
+    from regmixup.deployment.export import public_name
+
+    sets = [model.test, *model.ood]
+    short = [public_name(predicted.dataset).removeprefix("folder:") for predicted in sets]
+    shown = [name if short.count(name) == 1 else predicted.dataset for name, predicted in zip(short, sets, strict=True)]
+    shown[1 : 1 + len(ood_names)] = ood_names
+    test, *ood = (
+        replace(predicted, dataset=name, info={**predicted.info, _SOURCE: predicted.dataset})
+        for name, predicted in zip(shown, sets, strict=True)
+    )
+    return replace(model, test=test, ood=ood)
+
+
 def _show_summary(console: Console, measured: Measured) -> None:
     """Print what to read first: a line per quantity, with the interval of the value or of the difference."""
     from regmixup.report.evaluation_page import model_names, summarize, units
@@ -151,6 +183,7 @@ def _show_summary(console: Console, measured: Measured) -> None:
 
 
 def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
+    from regmixup.report.answers import SIDE
     from regmixup.report.evaluation_page import write_page
     from regmixup.study.figures import find_images
 
@@ -158,7 +191,9 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     model = measured.models[0]
     # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
     known = [predicted for predicted in (model.test, *model.ood) if "data" in predicted.info]
-    looks, classes = find_images([predicted.dataset for predicted in known], verb.root) if known else ({}, ())
+    places = {predicted.info[_SOURCE]: predicted.dataset for predicted in known}
+    looks, classes = find_images(list(places), verb.root, side=SIDE) if known else ({}, ())
+    looks = {places[name]: look for name, look in looks.items()}
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
     run = verb.predictions.absolute().parent.parent
     if (run / PROVENANCE).is_file():

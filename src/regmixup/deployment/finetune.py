@@ -15,6 +15,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ def finetune(
     train_here = partial(train, runs=runs, device=job.device, workers=request.workers)
     candidates = {"linear probe": train_here(job.configure(epochs=0, init=str(weights)))}
     if plan.epochs:
-        config = job.configure(epochs=plan.epochs, init=str(weights))
+        # The curve on validation images is for the report page; the last epoch stays the model.
+        validation = job.photos.parts["validation"].name
+        config = replace(job.configure(epochs=plan.epochs, init=str(weights)), validation=validation)
         candidates["fine-tuned"] = train_here(config, **watch("fine-tuning", config))
     run = finish(job, candidates)
     use = shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])

@@ -1,38 +1,37 @@
 """Choose between the probe and the fine-tuned model, calibrate, test, export, and write the report page.
 
 Validation images choose the model, the temperature and the threshold. Test images are predicted once, at the end, by
-the model that was chosen. The page is that of any model's predictions (`rm.report.write_page`), with three parts more;
-what it says of a single image is what the predictor answers, with its temperature and its threshold.
+the model that was chosen. The page is that of any model's predictions (`rm.report.write_page`), but what it says of
+images is what the predictor answers, with its temperature and its threshold.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from html import escape
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from regmixup.deployment.calibration import NoPromiseError
+from regmixup.deployment.calibration import NoPromiseError, accepting_thresholds
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, measure_models
-from regmixup.evaluation.curves import thumbnail
 from regmixup.evaluation.evaluate import ModelPredictions
-from regmixup.names import percent, printable
+from regmixup.names import percent
+from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.evaluation_page import write_page
-from regmixup.report.page import PageSection, definitions, word_table
+from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE
 from regmixup.storage import write_table
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 _METRICS = ("accuracy", "ece", "nll", "brier")
-_PICTURES = 24
+_SHARES = (0.95, 0.8, 0.5)
+"""Of validation images, that thresholds beside the chosen one accept."""
 
 
 def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
@@ -50,6 +49,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
     predictor = _fit(job, run)
     test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
+    validation = run.predict(photos.parts["validation"].name, device=job.device)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         "photos": photos.record(),
@@ -71,8 +71,10 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         score=predictor.score,
         errors_by=predictor.score,
         kicker="regmixup finetune",
-        lead=f"{_accuracy(record)}. The threshold, from validation images, accepts {_accepted(record)}.",
-        sections=page_sections(test, predictor, photos.parts["test"].paths, job.log),
+        lead=f"{chosen.capitalize()}: {_accuracy(record)}.",
+        answers=predicted_answers(predictor, test, validation, photos.parts["test"].paths),
+        history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
+        sections=[PageSection("making", "How it was made", definitions(_facts(job.log)))],
     )
     if request.export is not None:
         job.say(f"export       {request.export}, this takes a while")
@@ -143,44 +145,37 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
     job.say(f"run          {run.folder}")
 
 
-def page_sections(
-    test: Predictions, predictor: Predictor, files: Sequence[str], log: Sequence[str]
-) -> list[PageSection]:
-    """Return what the page has beside the parts of any model's. files: of the test images. log: the lines said."""
-    facts = [(line[:13].strip(), printable(line[13:])) for lines in log for line in lines.splitlines()]
-    return [
-        PageSection("answers", "Errors and unsure answers", _answers(test, predictor, files)),
-        PageSection("classes", "Classes", _classes(predictor.class_names, test)),
-        PageSection("making", "How it was made", definitions(facts)),
-    ]
+def predicted_answers(
+    predictor: Predictor, test: Predictions, validation: Predictions, files: Sequence[str]
+) -> Answers:
+    """Return what the predictor answers on test images, at its threshold and at two others. files: of the images."""
+    decided = predictor.module.decide(test.logits.double())
+    top = decided["probs"].max(dim=1)
+    scores = predictor.module.score(validation.logits.double())
+    others = dict(zip(_SHARES, accepting_thresholds(scores, _SHARES).tolist(), strict=True))
+    answered = int((scores <= predictor.module.threshold).sum())
+    stricter = [share for share in _SHARES if int((scores <= others[share]).sum()) < answered]
+    share, word = (stricter[0], "stricter") if stricter else (_SHARES[0], "looser")
+    aim = predictor.promise or _answers_share(predictor.acceptance)
+    return Answers(
+        truth=test.labels,
+        label=top.indices,
+        sure=top.values,
+        score=decided["score"],
+        thresholds={
+            f"chosen: {aim}": predictor.module.threshold,
+            f"{word}: {_answers_share(share)}": others[share],
+            EVERYTHING: math.inf,
+        },
+        classes=predictor.class_names,
+        look=lambda places: [files[place] for place in places],
+    )
 
 
-def _answers(test: Predictions, predictor: Predictor, files: Sequence[str]) -> str:
-    """Show the test images that the predictor has wrong, the surest first, then those that it does not accept."""
-    decided, names = predictor.module.decide(test.logits.double()), predictor.class_names
-    sure, label = decided["probs"].max(dim=1)
-    wrong, unsure = label != test.labels, ~decided["accepted"]
-    order = torch.where(wrong, sure + 1, -sure).argsort(descending=True)
-    pictures = []
-    for place in order[(wrong | unsure)[order]][:_PICTURES].tolist():
-        verdict = "unsure" if unsure[place] else "accepted"
-        said = f"{names[label[place]]}, {percent(float(sure[place]))}, {verdict}"
-        kind = ' class="bad"' if wrong[place] else ""
-        truth, file = f"is {names[test.labels[place]]}", Path(files[place]).name
-        pictures.append(
-            f'<li><img src="{thumbnail(files[place])}" alt=""><span>{escape(printable(said))}</span>'
-            f'<span{kind}>{escape(printable(truth))}</span><span class="fact">{escape(printable(file))}</span></li>'
-        )
-    counts = f"{int(wrong.sum())} wrong and {int(unsure.sum())} unsure of {len(test)} test images"
-    text = "With the temperature; unsure: not accepted by the threshold, which comes from validation images."
-    return f'<p>{counts}. {text}</p>\n<ul class="thumbnails">{"".join(pictures)}</ul>'
+def _answers_share(share: float) -> str:
+    return f"answers {100 * share:g} % of the validation images"
 
 
-def _classes(names: Sequence[str], test: Predictions) -> str:
-    label, lines = test.logits.argmax(dim=1), list[tuple[object, ...]]()
-    for number, name in enumerate(names):
-        answers = label[test.labels == number]
-        wrong = answers[answers != number]
-        confused = names[int(wrong.mode().values)] if len(wrong) else ""
-        lines.append((name, len(answers), len(answers) - len(wrong), confused))
-    return word_table("Test images by class", ("class", "test images", "right", "most often taken for"), lines)
+def _facts(log: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the lines said as names with what was said of each."""
+    return [(line[:13].strip(), line[13:]) for lines in log for line in lines.splitlines()]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions, subset_of
-from regmixup.metrics.calibration import reliability
+from regmixup.metrics.calibration import Reliability, reliability
 from regmixup.metrics.detection import TPR, needed_count, roc_curve
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.scores import FittedScore, score_all
@@ -31,18 +31,46 @@ NUM_BINS = 256
 """Bins of a score's histogram: finer than any drawing, so that those of several runs can be added in coarser ones."""
 
 
-def reliability_bins(versions: Mapping[str, Predictions]) -> dict[str, dict[str, list[Any]]]:
-    """Return count, mean confidence and accuracy of 15 bins for every version; None in empty bins."""
+BIN_IMAGES, MOST_BINS = 20, 15
+"""Bins of equal mass: images in each, at least, where there are so many, and how many bins at most."""
+
+
+def reliability_bins(
+    versions: Mapping[str, Predictions], *, equal_mass: bool = False
+) -> dict[str, dict[str, list[Any]]]:
+    """Return count, mean confidence and accuracy of bins for every version; None in empty bins.
+
+    There are 15 bins of equal width or, with `equal_mass`, as many as have BIN_IMAGES images each, at most MOST_BINS.
+    """
     diagrams = {}
     for name, predictions in versions.items():
         restricted = restrict_predictions(predictions)
-        bins = reliability(probabilities(restricted), restricted.labels)
+        binned = equal_mass_reliability if equal_mass else reliability
+        bins = binned(probabilities(restricted), restricted.labels)
         diagrams[name] = {
             "count": bins.count.tolist(),
             "confidence": _rounded(bins.confidence),
             "accuracy": _rounded(bins.accuracy),
         }
     return diagrams
+
+
+def equal_mass_reliability(probs: Tensor, labels: Tensor) -> Reliability:
+    """Return bins of equally many samples, sorted by confidence; samples of equal confidence share a bin.
+
+    >>> probs = torch.linspace(0.5, 0.99, 50)
+    >>> bins = equal_mass_reliability(torch.stack([probs, 1 - probs], dim=1), torch.tensor([1] * 10 + [0] * 40))
+    >>> bins.count.tolist(), bins.accuracy.round(decimals=2).tolist()
+    ([25, 25], [0.6, 1.0])
+    """
+    top = precise(probs).max(dim=1)
+    confidence, order = top.values.sort()
+    right = (top.indices == labels).to(confidence)[order]
+    num_bins = min(MOST_BINS, max(1, len(labels) // BIN_IMAGES))
+    index = torch.searchsorted(confidence, confidence) * num_bins // len(labels)
+    count = torch.bincount(index, minlength=num_bins)
+    means = (torch.bincount(index, weights=column, minlength=num_bins) / count for column in (confidence, right))
+    return Reliability(count, *means)
 
 
 def score_curves(
@@ -165,27 +193,27 @@ def examples(
     score, top = scores[name], probabilities(known).max(dim=1)
     chosen = [
         ("errors", test, known, top.indices != known.labels, -top.values),
-        ("rejected", test, known, score > _threshold(score), -score),
+        ("rejected", test, known, score > accepting_threshold(score), -score),
     ]
     for other in ood:
         inside, outside = restrict_pair(test, other)
         id_score = score if inside is test else score_all(inside)[name]
         ood_score = score_all(outside)[name]
-        chosen.append(("accepted", other, outside, ood_score <= _threshold(id_score), ood_score))
+        chosen.append(("accepted", other, outside, ood_score <= accepting_threshold(id_score), ood_score))
     exhibits = [
-        _exhibit(kind, predictions, mask, order, looks[source.dataset], _competing(source, classes))
+        _exhibit(kind, predictions, mask, order, looks[source.dataset], competing_classes(source, classes))
         for kind, source, predictions, mask, order in chosen
         if source.dataset in looks
     ]
     return {"score": name, "sets": exhibits}
 
 
-def _threshold(score: Tensor) -> float:
-    """Return the smallest threshold that accepts 95 % of the images, as for FPR at 95 % TPR."""
-    return float(score.sort().values[needed_count(TPR, len(score)) - 1])
+def accepting_threshold(score: Tensor, share: float = TPR) -> float:
+    """Return the smallest threshold that accepts this share of the images, by default as for FPR at 95 % TPR."""
+    return float(score.sort().values[needed_count(share, len(score)) - 1])
 
 
-def _competing(predictions: Predictions, classes: Sequence[str]) -> list[str]:
+def competing_classes(predictions: Predictions, classes: Sequence[str]) -> list[str]:
     """Return the names of the classes that compete in a set: all of the model's, or the set's own; else their numbers.
 
     classes: the names of all of the model's.
@@ -211,8 +239,8 @@ def _exhibit(
     return {"kind": kind, "set": predictions.dataset, "count": len(places), "total": len(predictions), "images": shown}
 
 
-def thumbnail(image: Any) -> str:
-    """Return an image as a data URI: PNG as it is where it is small, else JPEG with its longest side at SIDE pixels.
+def thumbnail(image: Any, *, side: int = SIDE) -> str:
+    """Return an image as a data URI: PNG as it is within SIDE pixels, else JPEG with its longest side at most `side`.
 
     image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file, which is
     shown upright, as viewers do.
@@ -224,7 +252,7 @@ def thumbnail(image: Any) -> str:
         image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
     if isinstance(image, (str, Path)):
         with Image.open(image) as opened:
-            opened.draft("RGB", (SIDE, SIDE))
+            opened.draft("RGB", (side, side))
             image = opened.convert("RGB")
         with suppress(Exception):  # metadata may be damaged
             ImageOps.exif_transpose(image, in_place=True)
@@ -234,6 +262,6 @@ def thumbnail(image: Any) -> str:
         picture.save(file, "PNG", optimize=True)
     else:
         picture = picture.convert("RGB")
-        picture.thumbnail((SIDE, SIDE))
+        picture.thumbnail((side, side))
         picture.save(file, "JPEG", quality=80)
     return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(file.getvalue()).decode()}"

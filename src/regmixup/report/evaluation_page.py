@@ -1,26 +1,37 @@
 """The page of any model's predictions: one model, or two side by side with paired intervals.
 
-It has the parts of a study's report: a summary, and figures. The HTML is in templates/evaluation.html.
+Of one model it begins with what the model answers (`regmixup.report.answers`); of two, with their differences. The
+metrics and figures of a study's report follow. The HTML is in templates/evaluation.html.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from regmixup.evaluation.class_subset import restrict_predictions
 from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
-from regmixup.evaluation.curves import Look, examples, reliability_bins, score_curves
+from regmixup.evaluation.curves import (
+    Look,
+    accepting_threshold,
+    competing_classes,
+    examples,
+    reliability_bins,
+    score_curves,
+)  # fmt: skip
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
-from regmixup.metrics.scores import fit_scores
+from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import printable, shortened
-from regmixup.posthoc import as_given
+from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
+from regmixup.report.answers import EVERYTHING, Answers
+from regmixup.report.figures import pooled_history
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
 from regmixup.report.script_data import Cells, pooled_figures, script_constants
@@ -32,6 +43,15 @@ Images = Mapping[str, Look | Sequence[Any]]
 _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 """Scores as prose writes them, where their names are not words."""
 _MOST_SETS = 4
+MEANINGS = {
+    "accuracy": "the share of images whose most probable class is the true one",
+    "ece": "expected calibration error: how far stated probabilities lie from the shares that are right; 0 is best",
+    "temperature": "the temperature divides the logits: above 1 every answer is less sure, below 1 surer; none changes",
+    "nll": "negative log-likelihood: the mean of −log of the true class's probability; sure mistakes cost most",
+    "aurc": "area under the risk-coverage curve: the mean share of mistakes when only the surest answers are given",
+    "auroc": "how often an image of no known class looks less sure than a test image; 50 is chance, 100 is best",
+}
+"""One line about each metric of a summary; docs/concepts.md has the same words."""
 
 
 def write_page(
@@ -47,6 +67,8 @@ def write_page(
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
     kicker: str = "regmixup evaluation",
     lead: str = "",
+    answers: Answers | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
     sections: Sequence[PageSection] = (),
 ) -> Measured:
     """Write one self-contained HTML page, and return what was measured for it.
@@ -55,23 +77,36 @@ def write_page(
     or what `measure_models` returned, of one model or two, which is then not measured again. against: of a second
     model, which must have predicted the same images. images: of any of the sets, by its name, for examples of errors,
     rejected and wrongly accepted images. classes: their names. score: the OOD score of the summary, by default
-    Dempster-Shafer. errors_by: the score of its AURC. bootstrap: behind the intervals; None leaves them out. kicker,
-    lead: words above the title and first below it. sections: further ones, behind the figures.
+    Dempster-Shafer. errors_by: the score of its AURC, and of the answers. bootstrap: behind the intervals; None leaves
+    them out. kicker, lead: words above the title and first below it. answers: those of a predictor, where one decides;
+    else one model gets thresholds that accept shares of the test images. history: of the training, a record per epoch.
+    sections: further ones, behind the figures.
     """
     if isinstance(predictions, Measured):
         measured = predictions
     else:
         other = _model(against) if against is not None else None
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
-    data = _page_data(measured, images or {}, classes, score)
+    looks = {name: _look(sequence) for name, sequence in (images or {}).items()}
+    if len(measured.models) == 1:
+        answers = answers or _answers(measured, looks, classes, errors_by)
+        looks.pop(measured.models[0].test.dataset, None)  # shown as mistakes, so not among the examples
+    data = _page_data(measured, looks, classes, score, history)
+    first = [*answers.sections()] if answers is not None else []
+    drawn = drawn_sections(data, study=False)
+    summary = _summary_table(measured, summarize(measured, score, errors_by))
     parts = [
-        PageSection("results", "Results", _summary_table(measured, summarize(measured, score, errors_by))),
-        *drawn_sections(data, study=False),
+        *first,
+        *(section for section in drawn if section.name == "training"),
+        PageSection("results", "Metrics" if first else "Results", summary),
+        *(section for section in drawn if section.name != "training"),
         *sections,
         PageSection("sources", "Where the numbers came from", definitions(_sources(measured))),
     ]
     title = title or " against ".join(model_names(measured))
-    write_text(Path(path), assemble(kicker, title, f"{lead} {_lead(measured)}".strip(), parts, data))
+    test = measured.models[0].test
+    lead = lead or f"{len(test):,} test images of {test.logits.shape[1]} classes."
+    write_text(Path(path), assemble(kicker, title, lead, parts, data))
     return measured
 
 
@@ -205,16 +240,21 @@ class _IntervalCells(Cells):
         return {**detection, "scores": order, "paper": None, "first": self.first_score, "cells": cells}
 
 
-def _page_data(measured: Measured, images: Images, classes: Sequence[str], score: str | None) -> dict[str, Any]:
+def _page_data(
+    measured: Measured,
+    looks: Mapping[str, Look],
+    classes: Sequence[str],
+    score: str | None,
+    history: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
     names = model_names(measured)
     rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
-    looks = {name: _look(sequence) for name, sequence in images.items()}
     figures = [
         [_figures(model, rows, looks, classes)] for model, rows in zip(measured.models, measured.rows, strict=True)
     ]
-    setting = {**cells.data(), "mixing": [], "curves": [], **pooled_figures(figures)}
-    return {**script_constants(), "settings": [setting]}
+    setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
+    return {**script_constants(), "equalMass": True, "settings": [setting]}
 
 
 def _look(images: Look | Sequence[Any]) -> Look:
@@ -225,14 +265,9 @@ def _figures(
     model: ModelPredictions, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the figures draw of one model, in the form that a study stores of a run."""
-    treat: Callable[..., Predictions] = model.posthoc if model.posthoc is not None else as_given
-    versions = {"none": treat(model.test)}
-    temperature = next((row.value for row in rows if row.metric == "temperature"), None)
-    if temperature is not None:
-        versions[SCALED] = treat(model.test, temperature)
-    ood = [treat(predictions) for predictions in model.ood]
+    versions, ood = _versions(model, rows), [_treated(model, predictions) for predictions in model.ood]
     figures = {
-        "reliability": reliability_bins(versions),
+        "reliability": reliability_bins(versions, equal_mass=True),
         "scores": score_curves(versions["none"], ood, fit_scores(model.train)),
     }
     if looks:
@@ -240,27 +275,55 @@ def _figures(
     return figures
 
 
-def _lead(measured: Measured) -> str:
-    test = measured.models[0].test
-    parts = [f"{len(test):,} test images of {test.logits.shape[1]} classes."]
-    if measured.bootstrap is not None:
-        level, count = f"{100 * measured.bootstrap.level:g} %", f"{measured.bootstrap.resamples:,}"
-        parts.append(f"Intervals are {level} bootstrap intervals over images, {count} resamples.")
-        if len(measured.models) > 1:
-            parts.append(
-                "Both models are measured on the same resamples, so the interval of a difference is paired; one that "
-                "does not hold 0 is marked ▲ or ▼. They say nothing about training again with another seed."
-            )
-    return " ".join(parts)
+def _treated(model: ModelPredictions, predictions: Predictions, *temperature: float) -> Predictions:
+    return (model.posthoc if model.posthoc is not None else as_given)(predictions, *temperature)
+
+
+def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:
+    """Return the test predictions as they are and, where there is a temperature, with it."""
+    scaled = (_treated(model, model.test, row.value) for row in rows if row.metric == "temperature")
+    return dict(zip(("none", SCALED), (_treated(model, model.test), *scaled), strict=False))
+
+
+def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[str], errors_by: str) -> Answers:
+    """Return the answers of a model without a predictor: with T where there is one, at thresholds for fixed shares."""
+    model = measured.models[0]
+    plain, *scaled = (restrict_predictions(version) for version in _versions(model, measured.rows[0]).values())
+    top, scores = probabilities([plain, *scaled][-1]).max(dim=1), score_all(plain, fit_scores(model.train))
+    score = scores.get(errors_by, scores["max_probability"])
+    rules = {
+        f"answers {100 * share:g} % of the test images": accepting_threshold(score, share) for share in (0.95, 0.8)
+    }
+    return Answers(
+        truth=plain.labels,
+        label=top.indices,
+        sure=top.values,
+        score=score,
+        thresholds={**rules, EVERYTHING: math.inf},
+        classes=competing_classes(model.test, classes),
+        look=looks.get(model.test.dataset),
+    )
+
+
+def _remarks(measured: Measured) -> Iterator[str]:
+    """Yield what the intervals mean, where there are any."""
+    if measured.bootstrap is None:
+        return
+    level, count = f"{100 * measured.bootstrap.level:g} %", f"{measured.bootstrap.resamples:,}"
+    yield f"Intervals are {level} bootstrap intervals over images, {count} resamples. {BINNED_INTERVALS}"
+    if len(measured.models) > 1:
+        yield (
+            "Both models are measured on the same resamples, so the interval of a difference is paired; one that does "
+            "not hold 0 is marked ▲ or ▼. They say nothing about training again with another seed."
+        )
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
     heads, caption = model_names(measured), f"{units(lines)[0].upper()}{units(lines)[1:]}"
     if len(heads) > 1:
         caption = f"{caption}; difference: {' − '.join(heads)}"
-        heads = [*heads, "difference"]
-    remark = BINNED_INTERVALS if measured.bootstrap is not None else ""
-    return fill("evaluation.html", "summary", caption, heads, lines, remark)
+    heads = [*heads, "difference"] if len(heads) > 1 else ["value"]
+    return fill("evaluation.html", "summary", caption, heads, lines, dict(MEANINGS), list(_remarks(measured)))
 
 
 def _sources(measured: Measured) -> Iterator[tuple[str, str]]:

@@ -56,10 +56,12 @@ def figure_data(
     return drawn
 
 
-def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str, Look], tuple[str, ...]]:
+def find_images(
+    names: Sequence[str], root: str | Path | None, *, side: int = SIDE
+) -> tuple[dict[str, Look], tuple[str, ...]]:
     """Return how to get at the images of some sets, and the classes of the first; without sets that are not here.
 
-    Predictions may have come from another machine than the data.
+    Predictions may have come from another machine than the data. side: in pixels, of images that are files.
     """
     looks: dict[str, Look] = {}
     classes: tuple[str, ...] = ()
@@ -68,14 +70,14 @@ def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str
             source = data.load(name, root=root)
         except (OSError, ValueError):
             continue
-        looks[name] = partial(_thumbnails, source)
+        looks[name] = partial(_thumbnails, source, side)
         classes = source.classes if name == names[0] else classes
     return looks, classes
 
 
-def _thumbnails(source: LabelledImages, places: Sequence[int]) -> list[Tensor]:
+def _thumbnails(source: LabelledImages, side: int, places: Sequence[int]) -> list[Tensor]:
     """Return some images of a set, files upright and at the size of a thumbnail."""
-    read = reader(EvalTransform(size=SIDE, resize=SIDE, orient=True), (SIDE, SIDE))
+    read = reader(EvalTransform(size=side, resize=side, orient=True), (side, side))
     selected = source.select(torch.tensor(places, dtype=torch.int64))
     return [image for part in selected.parts(read) for image in part.images]
 

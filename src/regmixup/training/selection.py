@@ -1,5 +1,7 @@
 """Model selection: the validation set is predicted after every epoch, and the weights of the best epoch are kept.
 
+Where the last epoch is the model, the history gets the same numbers, and no weights are kept.
+
 The set is one that `roles.check_validation` admits: no test, shifted or OOD set, and no image that was trained on. The
 kept weights, their epoch and their value are part of every checkpoint, so a resumed run selects as one that was never
 interrupted.
@@ -40,7 +42,7 @@ _BATCH = 250
 class Selection(Copy):
     """The weights of the best epoch so far. Before the first epoch has ended these are the initial ones.
 
-    dataset: the validation set. train_set: the images that the model is trained on.
+    With `select` "last" there are none. dataset: the validation set. train_set: the images that are trained on.
     """
 
     prefix = "best."
@@ -62,6 +64,8 @@ class Selection(Copy):
         self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.value = precise(torch.full((), math.nan, device=self.device))
         self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
+        if self.metric == "last":
+            self.counters, self.values = {}, {}
 
     def end_epoch(self, epoch: int, model: nn.Module, average: Copy | None, ranks: Ranks) -> dict[str, float]:
         """Measure the model, or its running mean if there is one, and keep the weights if they are the best so far.
@@ -70,13 +74,15 @@ class Selection(Copy):
         """
         with average.in_place() if average is not None else nullcontext():
             measured = self.measure(model, ranks)
-        current = self.value.new_tensor(measured[self.metric])
-        sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
-        if int(self.epoch) == 0 or bool(sign * current > sign * self.value):
+        if self.metric != "last" and self._is_best(measured[self.metric]):
             copy_values(average.values if average is not None else self.live, self.values)
             self.epoch.fill_(epoch)
-            self.value.copy_(current)
+            self.value.fill_(measured[self.metric])
         return {name.replace("-", "_"): number for name, number in measured.items()}
+
+    def _is_best(self, number: float) -> bool:
+        sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
+        return int(self.epoch) == 0 or bool(sign * self.value.new_tensor(number) > sign * self.value)
 
     @torch.no_grad()
     def measure(self, model: nn.Module, ranks: Ranks) -> dict[str, float]:

@@ -26,6 +26,7 @@ function figure(name, depends, specs, { legend } = {}) {
 }
 
 function methodKeys() {
+  if (setting().methods.length === 1) return []; // nothing to choose from
   return setting().methods.map((name, index) => {
     const key = element(`<button type="button" class="key" aria-pressed="${!hidden[state.setting].has(name)}">${swatch(lookOf(index))}${safe(name)}</button>`);
     key.addEventListener("click", () => toggleMethod(name));
@@ -81,11 +82,11 @@ figure("reliability", [], () => shownMethods().flatMap((index) => {
   if (!versions) return [];
   const first = Object.values(versions)[0], width = 100 / 15;
   return [{
-    title: setting().methods[index], height: 330, wide: true,
-    x: { label: "confidence (%), and images per bin", min: 0, max: 102, format: short },
+    title: setting().methods.length > 1 ? setting().methods[index] : "Reliability", height: data.equalMass ? 260 : 330, wide: true,
+    x: { label: data.equalMass ? "confidence (%)" : "confidence (%), and images per bin", min: 0, max: 102, format: short },
     y: { label: "accuracy (%)", min: 0, max: 102, format: short },
     guide: [[0, 0], [100, 100]],
-    counts: { style: colourOf(index), bars: first.map(([confidence, , , count]) => {
+    counts: data.equalMass ? undefined : { style: colourOf(index), bars: first.map(([confidence, , , count]) => {
       const bin = Math.min(14, Math.max(0, Math.ceil(confidence / width - 1e-6) - 1));
       return [bin * width, (bin + 1) * width, count];
     }) },
@@ -123,7 +124,7 @@ figure("roc", ["score"], () => detectionSets().slice(1).flatMap((name) => {
 
 figure("risk", ["score"], () => {
   const series = byMethod((index) => setting().scores[index]?.[scoreOf(index)]?.risk.map((risk, place) => [data.coverage[place], risk / 10]));
-  return series.length ? [{ title: "Risk against coverage", x: { label: "coverage", ...share }, y: axisOf([0, ...known(series)], { label: "risk (% wrong)", min: 0 }), series }] : [];
+  return series.length ? [{ title: "Risk against coverage", height: data.equalMass ? 260 : undefined, x: { label: "coverage", ...share }, y: axisOf([0, ...known(series)], { label: "risk (% wrong)", min: 0 }), series }] : [];
 });
 
 figure("tradeoff", ["score"], () => setting().ood.flatMap((name, position) => Object.entries(setting().calibration).map(([version, errors]) => {
@@ -160,3 +161,16 @@ figure("training", ["curve"], () => {
   const last = Math.max(...series.flatMap((one) => one.points.map(([epoch]) => epoch)));
   return [{ title: worded(state.curve), x: { label: "epoch", min: 1, max: Math.max(2, last), format: short }, y: axisOf(known(series), { label: worded(state.curve) }), series }];
 });
+
+/** Loss and accuracy of one training, on train images and, where they were predicted, on validation images. */
+const EPOCHS = { loss: [1, "loss", "val_nll"], "accuracy (%)": [100, "train_accuracy", "val_accuracy"] };
+figure("epochs", [], () => Object.entries(EPOCHS).flatMap(([label, [factor, ...names]]) => {
+  const series = names.flatMap((name, place) => {
+    const [epochs, values] = setting().curves[0][name] ?? [[], []];
+    return epochs.length ? [{ name: place ? "validation" : "train", style: `s${place}`, dots: 2.4, points: epochs.map((epoch, at) => [epoch, factor * values[at]]) }] : [];
+  });
+  if (!series.length) return [];
+  const last = Math.max(...series.flatMap((one) => one.points.map(([epoch]) => epoch)));
+  const ticks = last <= 10 ? series[0].points.map(([epoch]) => epoch) : undefined;
+  return [{ title: label, x: { label: "epoch", min: 1, max: Math.max(2, last), format: short, ticks }, y: axisOf(known(series), { label }), series }];
+}), { legend: () => [{ name: "train", style: "s0" }, { name: "validation", style: "s1" }].slice(0, "val_nll" in setting().curves[0] ? 2 : 1) });
