@@ -172,7 +172,7 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, tmp_path,
     again = ["report", name, "--runs", str(smoke_runs), "--out", str(tmp_path)]
     assert main(again) == 2
     assert "no run of it is done there" in capsys.readouterr().err
-    assert main([*again, "--scale", "smoke"]) == 0
+    assert main(["report", str(folder), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.csv").read_text() == (folder / "report.csv").read_text()
     assert [path.name for path in smoke_runs.iterdir()] == ["smoke"]
 

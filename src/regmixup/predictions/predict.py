@@ -69,9 +69,19 @@ class Options(TypedDict, total=False):
 
 
 def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
-    """Return a run's predictions for datasets."""
+    """Return a run's predictions for datasets. What is stored but damaged is made again, with a warning."""
     store(run, datasets, **options)
-    return [files.load(run.predictions_path(name)) for name in datasets]
+    stored = []
+    for name in datasets:
+        path = run.predictions_path(name)
+        try:
+            stored.append(files.load(path))
+        except ValueError as error:
+            warnings.warn(f"{error}; predicted again", stacklevel=2)
+            path.unlink(missing_ok=True)
+            store(run, [name], **options)
+            stored.append(files.load(path))
+    return stored
 
 
 def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> None:
