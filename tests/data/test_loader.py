@@ -11,6 +11,7 @@ from torchvision.transforms import v2
 
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader, crop_and_flip, draw_boxes, draw_crops, erase
+from regmixup.mixing import sample_squares
 
 COUNT = 23
 
@@ -119,7 +120,7 @@ def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padd
 
 def test_ranks_share_the_batches_of_one_process_augmented_alike_from_any_batch():
     world = 3
-    settings = {"padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
+    settings = {"padding": 2, "flip": True, "erasing": 0.5, "cutout": 3, "fill": (0.5,)}
     together = list(loader(textured(), **settings).epoch(1))
     parts = [list(loader(textured(), **settings).shard(rank, world).epoch(1, start=2)) for rank in range(world)]
     for number, batch in enumerate(together[2:]):
@@ -135,14 +136,17 @@ class TestErasing:
         fill = torch.tensor([10, 20, 30], dtype=torch.uint8)
         ours = erase(images, boxes, fill)
         assert ours.dtype == torch.uint8
-        assert 0 < (boxes[:, 2] == 0).sum() < COUNT
-        for image, box, found in zip(images, boxes.tolist(), ours, strict=True):
+        assert 0 < (boxes[:, 0] == boxes[:, 1]).sum() < COUNT
+        for image, (top, bottom, left, right), found in zip(images, boxes.tolist(), ours, strict=True):
+            box = (top, left, bottom - top, right - left)
             assert torch.equal(found, v2.functional.erase(image, *box, fill[:, None, None]))
 
     def test_boxes_have_the_distribution_of_torchvision(self):
         """Mean and spread of each side and place over 4,000 boxes, within 5 standard errors; and how many there are."""
         size = (8, 24)
-        ours = draw_boxes(4000, size, probability=0.5, generator=torch.Generator().manual_seed(0)).double()
+        boxes = draw_boxes(4000, size, probability=0.5, generator=torch.Generator().manual_seed(0)).double()
+        top, bottom, left, right = boxes.unbind(1)
+        ours = torch.stack([top, left, bottom - top, right - left], dim=1)
         own, image = v2.RandomErasing(p=1), torch.zeros(3, *size)
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -164,3 +168,32 @@ class TestErasing:
         floats = replace(textured(), images=textured().images / 255)
         x = whole(loader(floats, erasing=1.0, fill=(0.3,)).epoch(0))[0]
         assert (x == torch.tensor(0.3)).flatten(1).any(1).all()
+
+
+class TestCutout:
+    @pytest.mark.parametrize("side", [2, 4, 5])
+    def test_a_square_is_masked_as_in_the_released_code(self, side):
+        """Cutout of DeVries and Taylor with one hole; a side of 5 is one of 4 there, too."""
+        images = textured().images
+        boxes = sample_squares(side, COUNT, (6, 6), torch.Generator().manual_seed(0))
+        ours = erase(images, boxes, torch.tensor([7], dtype=torch.uint8))
+        centre = (6 * torch.rand(COUNT, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))).long()
+        for image, (y, x), found in zip(images, centre.tolist(), ours, strict=True):
+            mask = np.ones((6, 6), bool)
+            first = [np.clip(place - side // 2, 0, 6) for place in (y, x)]
+            last = [np.clip(place + side // 2, 0, 6) for place in (y, x)]
+            mask[first[0] : last[0], first[1] : last[1]] = False
+            assert torch.equal(found, torch.where(torch.from_numpy(mask), image, 7))
+
+    def test_it_comes_last_from_a_stream_of_its_own(self):
+        """So crops and erased boxes are those of before, and another epoch has other squares."""
+        options = {"padding": 2, "flip": True, "erasing": 1.0, "fill": (0.5,)}
+        erased = whole(loader(textured(), **options).epoch(1))[0]
+        cut = whole(loader(textured(), **options, cutout=4).epoch(1))[0]
+        assert ((cut == erased) | (cut == 128)).all()
+        assert (cut != erased).flatten(1).any(1).sum() > COUNT / 2
+        alone = [whole(loader(textured(), cutout=4, fill=(0.5,)).epoch(epoch)) for epoch in (1, 1, 2)]
+        assert torch.equal(alone[0][0], alone[1][0])
+        holes = [(x == 128).flatten(1)[y.argsort(stable=True)] for x, y in alone]
+        assert not torch.equal(holes[0], holes[2])
+        assert (holes[0].sum(1) >= 4).all()

@@ -76,7 +76,7 @@ CASES = {
     "gaussian process": digits(head=GPHead(num_features=32)),
     "with batch norm": digits(dropout=0.3, constraint="spectral_norm"),
     "fine-tuning": digits(batch_size=90, freeze=1, **FINE_TUNING),
-    "selected": digits(batch_size=90, random_erasing=0.5, select="val-nll", ema=0.9),
+    "selected": digits(batch_size=90, random_erasing=0.5, cutout=3, select="val-nll", ema=0.9),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from regmixup.config import introduced
 from regmixup.data.files import reading
+from regmixup.mixing import in_box, sample_squares
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
@@ -86,6 +88,12 @@ def to_pixel(colour: Sequence[float], dtype: torch.dtype = torch.uint8) -> Tenso
     return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)
 
 
+def cut_out(image: Tensor, *, side: int, fill: Tensor) -> Tensor:
+    """Fill a square of an image (C, H, W), drawn by `sample_squares` from torch's global generator, with a pixel."""
+    _, height, width = image.shape
+    return torch.where(in_box(sample_squares(side, 1, (height, width), None), image)[0], fill[:, None, None], image)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainTransform:
     """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment and erasing.
@@ -95,7 +103,8 @@ class TrainTransform:
     interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
     rand_augment, magnitude: number of RandAugment's operations, and their strength. erasing: probability of a random
-    rectangle filled with `fill`, a colour in [0, 1]. With it the result is a tensor, else a PIL image.
+    rectangle filled with `fill`, a colour in [0, 1]. cutout: side of a square filled likewise, see `cut_out`. With one
+    of these two the result is a tensor, else a PIL image.
     orient: first rotate the image by its EXIF orientation.
     """
 
@@ -109,6 +118,7 @@ class TrainTransform:
     rand_augment: int = 0
     magnitude: int = 9
     erasing: float = 0.0
+    cutout: int = 0
     fill: tuple[float, ...] = (0.0,)
     orient: bool = False
 
@@ -132,8 +142,12 @@ class TrainTransform:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
         if self.rand_augment:
             steps.append(v2.RandAugment(self.rand_augment, self.magnitude))
+        if self.erasing or self.cutout:
+            steps.append(v2.PILToTensor())
         if self.erasing:
-            steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=to_pixel(self.fill).tolist())]
+            steps.append(v2.RandomErasing(self.erasing, value=to_pixel(self.fill).tolist()))
+        if self.cutout:
+            steps.append(partial(cut_out, side=self.cutout, fill=to_pixel(self.fill)))
         return v2.Compose(steps)
 
 

@@ -16,6 +16,7 @@ from regmixup.config import check_count
 from regmixup.data.decode import to_pixel
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
+from regmixup.mixing import in_box, sample_squares
 from regmixup.types import Batch
 
 
@@ -75,7 +76,7 @@ class Picked:
     """The choices for a batch: which images, (N,) int64, and how each is augmented.
 
     offset: where the crop begins in the padded image, (N, 2) int64 row and column. flip: whether it is mirrored, (N,)
-    bool. boxes: what is erased, see `draw_boxes`.
+    bool. boxes: what is filled, (N, B, 4) of B kinds: erasing, then Cutout, where there are such; see `draw_boxes`.
     """
 
     index: Tensor
@@ -107,7 +108,7 @@ def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) ->
 
 
 def draw_boxes(count: int, size: Sequence[int], *, probability: float, generator: torch.Generator) -> Tensor:
-    """Draw rectangles to erase, (N, 4) int64 of top, left, height and width; the last two are 0 where nothing is.
+    """Draw rectangles to erase, (N, 4) int64 of top, bottom, left and right; empty where nothing is.
 
     They have the distribution of torchvision's `RandomErasing`: 0.02 to 0.33 of the area, the logarithm of the ratio of
     height to width uniform between those of 0.3 and 3.3, ten tries for one that fits, any place.
@@ -124,15 +125,12 @@ def draw_boxes(count: int, size: Sequence[int], *, probability: float, generator
     tall, wide = (torch.where(erased, side.gather(1, first)[:, 0], 0) for side in (tall, wide))
     top = (place[:, 0] * (height - tall + 1)).long()
     left = (place[:, 1] * (width - wide + 1)).long()
-    return torch.stack([top, left, tall, wide], dim=1)
+    return torch.stack([top, top + tall, left, left + wide], dim=1)
 
 
 def erase(images: Tensor, boxes: Tensor, fill: Tensor) -> Tensor:
     """Fill a rectangle of each image (N, C, H, W) with one value per channel, (C,). boxes: see `draw_boxes`."""
-    top, left, tall, wide = (side[:, None] for side in boxes.unbind(1))
-    rows, columns = (torch.arange(side, device=images.device)[None] for side in images.shape[2:])
-    inside = ((rows >= top) & (rows < top + tall))[:, :, None] & ((columns >= left) & (columns < left + wide))[:, None]
-    return torch.where(inside[:, None], fill[:, None, None], images)
+    return torch.where(in_box(boxes, images), fill[:, None, None], images)
 
 
 class ResidentLoader(Loader):
@@ -148,12 +146,13 @@ class ResidentLoader(Loader):
         padding: int = 0,
         flip: bool = False,
         erasing: float = 0.0,
+        cutout: int = 0,
         fill: Sequence[float] = (0.0,),
         **order: Any,
     ) -> None:
         super().__init__(len(dataset), **order)
         self.images, self.labels = dataset.images.to(self.device), dataset.labels.to(self.device)
-        self.padding, self.flip, self.erasing = padding, flip, erasing
+        self.padding, self.flip, self.erasing, self.cutout = padding, flip, erasing, cutout
         self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
@@ -174,16 +173,20 @@ class ResidentLoader(Loader):
         """Draw the offsets, flips and boxes of an epoch, for all ranks."""
         count, generator = self.num_images, generator_for(self.seed, "augment", epoch)
         offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
-        if not self.erasing:
-            return offset, flip, torch.zeros(count, 4, dtype=torch.int64)
-        generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
-        return offset, flip, draw_boxes(count, size, probability=self.erasing, generator=generator)
+        size, boxes = self.images.shape[2:], [torch.zeros(count, 0, 4, dtype=torch.int64)]
+        if self.erasing:
+            generator = generator_for(self.seed, "erase", epoch)
+            boxes.append(draw_boxes(count, size, probability=self.erasing, generator=generator)[:, None])
+        if self.cutout:
+            generator = generator_for(self.seed, "cutout", epoch)
+            boxes.append(sample_squares(self.cutout, count, (size[0], size[1]), generator)[:, None])
+        return offset, flip, torch.cat(boxes, dim=1)
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""
         x = self.images[picked.index]
         if self.padding or self.flip:
             x = crop_and_flip(x, picked.offset, picked.flip, self.padding)
-        if self.erasing:
-            x = erase(x, picked.boxes, self.fill)
+        for boxes in picked.boxes.unbind(1):
+            x = erase(x, boxes, self.fill)
         return Batch(x, self.labels[picked.index])

@@ -35,6 +35,7 @@ def make_loaders(
             padding=config.crop_padding,
             flip=config.flip,
             erasing=config.random_erasing,
+            cutout=config.cutout,
             fill=config.mean,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
@@ -71,6 +72,7 @@ def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransf
         rand_augment=config.rand_augment,
         magnitude=config.magnitude,
         erasing=config.random_erasing,
+        cutout=config.cutout,
         fill=config.mean,
         orient=config.orient,
     )
