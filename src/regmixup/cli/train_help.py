@@ -60,7 +60,7 @@ def print_group(console: Console, title: str, texts: dict[str, str], defaults: d
     table.add_column(no_wrap=True)
     table.add_column()
     for name, text in texts.items():
-        default = defaults.get(name)
+        default = getattr(defaults.get(name), "name", defaults.get(name))  # of a part, its name
         shown = "" if default in (None, "", False) else f" [{default}]"
         table.add_row(f"  --{name.replace('_', '-')}", Text(" ".join(text.split()) + shown))
     console.print(f"\n{title}:", markup=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regmixup.networks.constraints import Constraint, SpectralNorm, StableRank, bake
-    from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization
+    from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization, RotationHead
     from regmixup.networks.gp_head import GPHead
     from regmixup.networks.libraries import library_names, library_state_dict
     from regmixup.networks.openood import OpenOODNet
@@ -57,19 +57,20 @@ HEADS = {
     "linear": Entry("one linear layer", "LinearHead"),
     "gp": Entry("random-feature Gaussian process with a Laplace covariance (SNGP)", "GPHead"),
     "rbf": Entry("distances to running class centroids (DUQ)", "RBFHead"),
+    "rotation": Entry("one linear layer, and one more that predicts rotations in training", "RotationHead"),
 }
 
 _LAZY = {
     "Classifier": "contract", "Constraint": "constraints", "Head": "contract", "LinearHead": "contract",
-    "OpenOODNet": "openood", "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints",
-    "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
+    "OpenOODNet": "openood", "GPHead": "gp_head", "RBFHead": "rbf_head", "RotationHead": "contract",
+    "SpectralNorm": "constraints", "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
     "library_state_dict": "libraries",
 }  # fmt: skip
 
 __all__ = [
     "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "OpenOODNet",
-    "RBFHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
-    "import_components", "library_names", "library_state_dict", "name_of", "register",
+    "RBFHead", "RotationHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of",
+    "head_of", "import_components", "library_names", "library_state_dict", "name_of", "register",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from regmixup.types import MEAN, Quantity
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
-SECOND_IMAGES = ("RegMixup", "RegCutMix", "RegGaussianNoise")
+SECOND_IMAGES = ("RegMixup", "RegCutMix", "Vicinal")
 """Objectives that forward `samples` more images for each clean one."""
 
 
@@ -116,6 +116,8 @@ def images_per_clean_image(objective: Mapping[str, Any]) -> float:
     if kind == "Alternate":
         first, second = (images_per_clean_image(objective[side]) for side in ("first", "second"))
         return objective["probability"] * first + (1 - objective["probability"]) * second
+    if kind == "Rotation":
+        return images_per_clean_image(objective["objective"]) + (3 if objective["weight"] else 0)
     if kind in SECOND_IMAGES:
         return 1.0 + objective.get("samples", 1)
     return 3.0 if kind == "AugMix" else 1.0
