@@ -150,9 +150,9 @@ def test_a_captured_step_is_the_plain_one_with_augmentation_and_selection(tmp_pa
 
 
 def test_compiled_augmentation_is_the_plain_one():
-    """Crops, flips and erased boxes of uint8 images: bit for bit."""
+    """Crops, flips, erased boxes and Cutout of uint8 images: bit for bit."""
     images = synthetic(256)
-    options = {"padding": 4, "flip": True, "erasing": 0.7, "fill": (0.5, 0.4, 0.3)}
+    options = {"padding": 4, "flip": True, "erasing": 0.7, "cutout": 8, "fill": (0.5, 0.4, 0.3)}
     loader = ResidentLoader(images, batch_size=128, seed=0, device=DEVICE, **options)
     compiled = torch.compile(loader.load)
     for picked in loader.picks(0):
@@ -179,12 +179,13 @@ def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
     [
         ("regmixup", {}),
         ("regmixup", FINE_TUNING),
-        ("regmixup", {"random_erasing": 0.5}),
+        ("regmixup", {"random_erasing": 0.5, "cutout": 4}),
         ("regmixup+cutmix", {}),
         ("augmix", {}),
+        ("pixmix", {"rotation": 0.5}),
         ("duq", {}),
     ],
-    ids=["regmixup", "fine-tuning", "erasing", "regmixup+cutmix", "augmix", "duq"],
+    ids=["regmixup", "fine-tuning", "erasing", "regmixup+cutmix", "augmix", "pixmix", "duq"],
 )
 def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)
