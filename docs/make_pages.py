@@ -20,6 +20,8 @@ import torch  # noqa: E402
 from archives import load  # noqa: E402
 from build import HEADLINE, means  # noqa: E402
 
+from regmixup.augmentations import AUGMENTATIONS  # noqa: E402
+from regmixup.losses import LOSSES  # noqa: E402
 from regmixup.methods import METHODS, Method, Spec  # noqa: E402
 from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
@@ -35,13 +37,14 @@ STUDIES_HEAD = "| study | what | runs | cost | remakes |\n| --- | --- | --- | --
 TIMES_HEAD = "| measured | network | ms per step |\n| --- | --- | --- |\n"
 
 
-def call(spec: Spec) -> str:
-    """Return an objective as Python, with its alpha and what differs from its defaults."""
-    objective = OBJECTIVES[spec.name]
-    values = {field.name: field.default for field in dataclasses.fields(objective) if field.name == "alpha"}
+def call(spec: Spec, field: str = "objective") -> str:
+    """Return an objective as Python, with its alpha and what differs from its defaults; or its loss or transform."""
+    known = {"loss": LOSSES, "transform": AUGMENTATIONS}.get(field, OBJECTIVES)
+    cls = known[spec.name]
+    values = {f.name: f.default for f in dataclasses.fields(cls) if f.name == "alpha"}
     values |= dict(spec.fields)
-    arguments = (f"{name}={call(v)}" if isinstance(v, Spec) else f"{name}={v!r}" for name, v in values.items())
-    return f"rm.{objective.__name__}({', '.join(arguments)})"
+    arguments = (f"{name}={call(v, name)}" if isinstance(v, Spec) else f"{name}={v!r}" for name, v in values.items())
+    return f"rm.{'losses.' if field == 'loss' else ''}{cls.__name__}({', '.join(arguments)})"
 
 
 def loop(method: Method) -> str:

@@ -20,7 +20,7 @@ LEVELS = [
     {"names", "types"},
     {"config", "plugins", "storage"},
     {"mixing"},
-    {"losses", "metrics", "networks"},
+    {"augmentations", "losses", "metrics", "networks"},
     {"data", "objectives", "posthoc"},
     {"methods", "predictions", "recipes"},
     {"run_folder"},

@@ -19,6 +19,7 @@ from regmixup.losses import (
     BinaryCrossEntropy,
     CrossEntropy,
     Focal,
+    LogitNorm,
     Loss,
     balanced_weight,
     image_losses,
@@ -63,7 +64,7 @@ def test_the_mixed_loss_equals_the_cross_entropy_of_the_explicit_soft_label(batc
         torch.testing.assert_close(losses, torch.from_numpy(by_hand), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [None, CrossEntropy(WEIGHT), Focal()])
+@pytest.mark.parametrize("loss", [None, CrossEntropy(WEIGHT), Focal(), LogitNorm()])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_logits_are_summed_in_float32(dtype, loss):
     logits, y = torch.randn(4, 4, generator=seeded()).to(dtype), torch.tensor([0, 1, 2, 3])
@@ -133,6 +134,39 @@ def test_the_gradient_of_focal_is_that_of_its_formula(gamma):
     assert torch.autograd.gradcheck(lambda z: Focal(gamma)(z, targets), logits.requires_grad_())
 
 
+# --------------------------------------------------------------------------------------------------- LogitNorm
+
+
+def test_logitnorm_is_the_cross_entropy_of_unit_logits_over_tau():
+    """By hand, image by image: log sum exp of u / tau minus the mean of u / tau under the target."""
+    logits, targets = case()
+    for tau in (0.04, 1.0):
+        expected = []
+        for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
+            length = math.sqrt(sum(number**2 for number in row))
+            unit = [number / length / tau for number in row]
+            total = max(unit) + math.log(sum(math.exp(number - max(unit)) for number in unit))
+            expected.append(total - sum(t * number for t, number in zip(target, unit, strict=True)))
+        torch.testing.assert_close(LogitNorm(tau)(logits, targets).tolist(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_logitnorm_does_not_depend_on_the_length_of_the_logits_and_has_a_floor():
+    """With K classes the largest unit vector gives log(1 + (K - 1) exp(-K / (K - 1) ...)) > 0: here two classes."""
+    logits, targets = case()
+    torch.testing.assert_close(LogitNorm()(logits, targets), LogitNorm()(7 * logits, targets), rtol=1e-6, atol=0)
+    best = LogitNorm(1.0)(torch.tensor([[1.0, -1.0]]), torch.tensor([[1.0, 0.0]])).item()
+    assert best == pytest.approx(math.log1p(math.exp(-math.sqrt(2))), rel=1e-5)
+    torch.testing.assert_close(targets.sum(1), torch.ones(6, dtype=torch.float64))
+
+
+def test_logitnorm_has_finite_gradients_at_zero_and_right_ones_elsewhere():
+    zero = torch.zeros(2, 4, requires_grad=True)
+    LogitNorm()(zero, torch.eye(2, 4)).sum().backward()
+    assert torch.isfinite(zero.grad).all()
+    logits, targets = case(size=3)
+    assert torch.autograd.gradcheck(lambda z: LogitNorm(0.5)(z, targets), logits.requires_grad_())
+
+
 # ---------------------------------------------------------------------------------------- binary cross-entropy
 
 
@@ -189,7 +223,9 @@ def test_class_weights_first_used_in_inference_mode_train_afterwards():
 
 
 @pytest.mark.parametrize(
-    "loss", [CrossEntropy(), CrossEntropy(WEIGHT, 0.1), Focal(), Focal(3), BinaryCrossEntropy()], ids=repr
+    "loss",
+    [CrossEntropy(), CrossEntropy(WEIGHT, 0.1), Focal(), Focal(3), LogitNorm(0.1), BinaryCrossEntropy()],
+    ids=repr,
 )
 def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
     rebuilt = eval(repr(loss), {cls.__name__: cls for cls in rm.losses.LOSSES.values()})
@@ -203,6 +239,7 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
     ("make", "message"),
     [
         (lambda: Focal(-1), "gamma must be a finite number >= 0, got -1"),
+        (lambda: LogitNorm(0), "tau must be a finite number > 0, got 0"),
         (lambda: CrossEntropy(smoothing=1), "smoothing must be a finite number >= 0 and < 1, got 1"),
         (lambda: CrossEntropy((1.0, -2.0)), "weight must be a finite number >= 0, got -2.0"),
     ],

@@ -6,9 +6,12 @@ import math
 import pytest
 
 from regmixup import methods, posthoc
+from regmixup.augmentations import GaussianNoise, PixMix
+from regmixup.losses import LogitNorm
 from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
 from regmixup.networks.constraints import SpectralNorm, StableRank
+from regmixup.networks.contract import RotationHead
 from regmixup.networks.cosine_head import CosineHead
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
@@ -21,9 +24,10 @@ from regmixup.objectives.erm import ERM
 from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
-from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
+from regmixup.objectives.rotation import Rotation
+from regmixup.objectives.vicinal import Vicinal
 from regmixup.recipes import RECIPES
 from regmixup.training.config import configure, objective_of
 
@@ -48,13 +52,17 @@ EXPECTED = {
     "deep-ensemble": {"objective": ERM(), "members": 5},
     "half-regmixup": {"objective": HalfRegMixup()},
     "bimodal": {"objective": Bimodal()},
-    "reg-gaussian-noise": {"objective": RegGaussianNoise()},
     "fmfp": {"objective": ERM(), **FLAT},
     "sure": {
         "objective": RegMixup(alpha=10.0, eta=0.5, scale="sum", passes="separate"),
         "head": CosineHead(scale=8.0),
         **FLAT,
     },
+    "reg-gaussian-noise": {"objective": Vicinal(GaussianNoise(0.1))},
+    "pixmix": {"objective": Vicinal(PixMix(4, beta=3.0))},
+    "cutout": {"objective": ERM(), "cutout": 4},
+    "logitnorm": {"objective": ERM(loss=LogitNorm(0.04))},
+    "rotation": {"objective": Rotation(ERM(), weight=1.0), "head": RotationHead()},
     "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
 }
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
@@ -105,6 +113,21 @@ def test_the_papers_selected_values():
     variances = [METHODS["kfac-llla"].at(recipe).posthoc.fields["prior_variance"] for recipe in (*cifar10, *cifar100)]
     assert variances == [1.0, 0.6, 4.0, 0.1]
     assert METHODS["kfac-llla"].at("digits").posthoc.fields["prior_variance"] is None
+
+
+def test_cutouts_squares_have_the_sides_of_its_paper():
+    sides = {recipe: configure(recipe, "cutout").cutout for recipe in RECIPES}
+    assert {sides[recipe] for recipe in RECIPES if recipe.startswith("cifar10-")} == {16}
+    assert sides["cifar100-resnet18"] == sides["cifar100-wrn28-10"] == 8
+
+
+def test_rotation_joins_any_method_with_a_linear_head():
+    config = configure("digits", "regmixup", rotation=0.5, head="linear")
+    assert config.objective == Rotation(RegMixup(), weight=0.5)
+    assert config.head == RotationHead()
+    assert configure("digits", "duq", rotation=0) == configure("digits", "duq")
+    with pytest.raises(ValueError, match=r"^rotation must be 0 unless the head is linear, got 1 with GPHead"):
+        configure("digits", "sngp", rotation=1)
 
 
 def test_methods_with_a_recipe_of_their_own_bring_it():

@@ -75,6 +75,7 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
         ({"lr": 0}, "lr must be a finite number > 0, got 0"),
         ({"lr_decay": -1}, "lr_decay must be a finite number >= 0, got -1"),
         ({"crop_area": 0}, "crop_area must be a finite number > 0 and <= 1, got 0"),
+        ({"cutout": -1}, "cutout must be an integer >= 0, got -1"),
         ({"min_lr": 0.5}, "min_lr must be a finite number >= 0 and <= 0.4, got 0.5"),
         ({"warmup_epochs": 11}, "warmup_epochs must be at most epochs, got 11 and 10"),
         ({"momentum": 1.0}, "momentum must be a finite number >= 0 and < 1, got 1.0"),

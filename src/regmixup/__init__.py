@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         report,
         study,
     )
+    from regmixup.augmentations import Augmentation, AugMixChains, Cutout, GaussianNoise, PixMix
     from regmixup.deployment.finetune import finetune
     from regmixup.deployment.predictor import Predictor
     from regmixup.evaluation.evaluate import evaluate
@@ -43,9 +44,10 @@ if TYPE_CHECKING:
     from regmixup.objectives.half_regmixup import HalfRegMixup
     from regmixup.objectives.label_smoothing import LabelSmoothing
     from regmixup.objectives.mixup import Mixup
-    from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
     from regmixup.objectives.regcutmix import RegCutMix
     from regmixup.objectives.regmixup import RegMixup
+    from regmixup.objectives.rotation import Rotation
+    from regmixup.objectives.vicinal import Vicinal
     from regmixup.training import sharpness
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
@@ -54,12 +56,17 @@ if TYPE_CHECKING:
     from regmixup.types import Batch, LossOutput, Predictions, Row
 
 _HOMES = {
+    "AugMixChains": "augmentations",
+    "Augmentation": "augmentations",
     "Batch": "types",
     "BatchTransform": "objectives.batch_transform",
+    "Cutout": "augmentations",
     "Draw": "mixing",
     "Engine": "training.engine",
+    "GaussianNoise": "augmentations",
     "LossOutput": "types",
     "Objective": "objectives",
+    "PixMix": "augmentations",
     "Predictions": "types",
     "Predictor": "deployment.predictor",
     "Row": "types",
@@ -75,12 +82,11 @@ _MODULES = {"scores": "metrics.scores", "sharpness": "training.sharpness"}
 """Public modules that lie in a room."""
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
-    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
-    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run",
-    "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
-    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "sharpness", "study",
-    "train",
+    "DUQ", "ERM", "Alternate", "AugMix", "AugMixChains", "Augmentation", "Batch", "BatchTransform", "Bimodal",
+    "CutMix", "Cutout", "Draw", "Engine", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup",
+    "Objective", "PixMix", "Predictions", "Predictor", "RegCutMix", "RegMixup", "Rotation", "Row", "Run",
+    "TrainConfig", "Vicinal", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
+    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "sharpness", "study", "train",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from regmixup.names import unknown
 
 @dataclass(frozen=True)
 class Spec:
-    """An objective, constraint, head or posthoc map by its name, with the fields that differ from its defaults."""
+    """An objective, constraint, head, posthoc map, loss or augmentation by name, with the fields that differ."""
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -65,6 +65,7 @@ _MIXUP_IMAGENET = Spec("mixup", {"alpha": 0.1})
 # paper. In a combination each part has what was selected for it alone, or the nearest to that in the paper's grid for
 # combinations, alpha in {0.1, 0.3, 1, 10} and eta in {0.1, 1, 3}: 10 for RegMixup on every dataset.
 _IN_COMBINATION = Spec("regmixup", {"alpha": 10.0})
+_PIXMIX = Spec("vicinal", {"transform": Spec("pixmix")})
 _STABLE_RANK = Spec("stable_rank", {"ratio": 0.3})
 _SNGP_BOUND = Spec("spectral_norm", {"c": 6.0, "norm": "convolution"})
 _SAMPLED = Spec("monte_carlo", {"samples": 10})
@@ -259,7 +260,25 @@ _METHODS = (
         "reg-gaussian-noise",
         "clean cross-entropy + one on images with Gaussian noise",
         _OURS,
-        objective=Spec("reg_gaussian_noise"),
+        objective=Spec("vicinal", {"transform": Spec("gaussian_noise")}),
+    ),
+    Method("pixmix", "clean cross-entropy + one on PixMix's images", "Hendrycks et al., 2022", _PIXMIX),
+    Method(
+        "cutout",
+        "plain cross-entropy on images with a blank square",
+        "DeVries and Taylor, 2017",
+        train={"cutout": 16},
+        selected={recipe: {"train": {"cutout": 8}} for recipe in _ON_CIFAR100} | {"digits": {"train": {"cutout": 4}}},
+    ),
+    Method(
+        "logitnorm", "cross-entropy of normalised logits", "Wei et al., 2022", Spec("erm", {"loss": Spec("logitnorm")})
+    ),
+    Method(
+        "rotation",
+        "plain cross-entropy + that of four rotations, from a second head",
+        "Hendrycks et al., 2019",
+        Spec("rotation", {"objective": Spec("erm")}),
+        head=Spec("rotation"),
     ),
     Method(
         "fmfp",
@@ -326,6 +345,8 @@ def images_per_clean_image(objective: Mapping[str, Any]) -> float:
     if kind == "Alternate":
         first, second = (images_per_clean_image(objective[side]) for side in ("first", "second"))
         return objective["probability"] * first + (1 - objective["probability"]) * second
-    if kind in ("RegMixup", "RegCutMix", "RegGaussianNoise"):  # one more for each of `samples`
+    if kind == "Rotation":
+        return images_per_clean_image(objective["objective"]) + (3 if objective["weight"] else 0)
+    if kind in ("RegMixup", "RegCutMix", "Vicinal"):  # one more for each of `samples`
         return 1.0 + objective.get("samples", 1)
     return 3.0 if kind == "AugMix" else 1.0

@@ -141,10 +141,18 @@ def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Genera
     tensor([0, 2, 0, 4])
     """
     side = (1 - lam).sqrt()
-    centre = sample_uniform((*lam.shape, 2), generator)
+    return _around_a_pixel(lam.shape, [(length * side).long() for length in image_size], image_size, generator)
+
+
+def sample_squares(side: int, count: int, image_size: tuple[int, int], generator: torch.Generator | None) -> Tensor:
+    """Return Cutout's squares, (N, 4) as in `sample_box`: of a side that is even, or 1 less; clipped to the image."""
+    return _around_a_pixel((count,), [side, side], image_size, generator)
+
+
+def _around_a_pixel(shape: tuple[int, ...], sides: list[Any], image_size: tuple[int, int], generator: Any) -> Tensor:
+    centre = sample_uniform((*shape, 2), generator)
     edges = []
-    for axis, length in enumerate(image_size):
-        cut = (length * side).long()
+    for axis, (cut, length) in enumerate(zip(sides, image_size, strict=True)):
         middle = (length * centre[..., axis]).long()
         low = middle - cut // 2
         edges += [low.clamp(0, length), (low + 2 * (cut // 2)).clamp(0, length)]
@@ -272,8 +280,12 @@ def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
 
 def cutmix(x: Tensor, box: Tensor, partner: Tensor) -> Tensor:
     """Return x with the partner's pixels inside the box. x: (N, C, H, W). box: (4,) or (m N, 4). partner: (m N,)."""
+    return torch.where(in_box(box, x), x[partner], repeat(x, len(partner) // len(x)))
+
+
+def in_box(box: Tensor, x: Tensor) -> Tensor:
+    """Return which pixels of images x (..., H, W) lie in the box, (N, 1, H, W) bool. box: (N, 4), or (4,) for N = 1."""
     top, bottom, left, right = (edge.reshape(-1, 1, 1, 1) for edge in box.unbind(-1))
     row = torch.arange(x.shape[-2], device=x.device).reshape(1, 1, -1, 1)
     column = torch.arange(x.shape[-1], device=x.device).reshape(1, 1, 1, -1)
-    inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)
-    return torch.where(inside, x[partner], repeat(x, len(partner) // len(x)))
+    return (row >= top) & (row < bottom) & (column >= left) & (column < right)

@@ -123,6 +123,9 @@ class Recipe:
     also to images in memory, which must be uint8."""
     magnitude: int = introduced(9)
     """Magnitude of RandAugment's operations, from 0 to 30."""
+    cutout: int = introduced(0)
+    """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
+    in its paper; 0 for none. The centre is uniform over the pixels; the last operation."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
@@ -140,7 +143,7 @@ class Recipe:
         check_count("epochs", self.epochs, least=0 if self.init else 1)
         check_count("batch_size", self.batch_size)
         check_count("image_size", self.image_size)
-        for name in ("crop_padding", "cooldown_epochs", "rand_augment", "magnitude"):
+        for name in ("crop_padding", "cooldown_epochs", "rand_augment", "magnitude", "cutout"):
             check_count(name, getattr(self, name), least=0)
         if self.shards is not None:
             check_count("shards", self.shards)

@@ -11,6 +11,7 @@ from docstring_parser import parse_from_object
 from PIL import Image
 
 import regmixup as rm
+from regmixup.config import decode
 from regmixup.networks import GPHead, RBFHead, SpectralNorm, StableRank
 from regmixup.objectives import OBJECTIVES
 from tests.cli.running import run
@@ -217,3 +218,39 @@ def test_the_sides_of_an_alternate_have_flags_with_help(capsys):
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--first.alpha FLOAT" in text
     assert "loss:" not in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--method", "pixmix"], rm.Vicinal(rm.PixMix())),
+        (["--method", "pixmix", "--transform.beta", 5, "--eta", 2], rm.Vicinal(rm.PixMix(beta=5.0), eta=2.0)),
+        (["--method", "pixmix", "--transform=cutout", "--transform.side", 3], rm.Vicinal(rm.Cutout(3))),
+        (["--method", "pixmix", "--transform", "pixmix"], rm.Vicinal(rm.PixMix())),
+        (["--method", "logitnorm", "--loss.tau", 0.1], rm.ERM(loss=rm.losses.LogitNorm(0.1))),
+        (["--method", "logitnorm", "--loss", "none"], rm.ERM()),
+        (["--method", "mixup", "--loss", "logitnorm"], rm.Mixup(0.3, loss=rm.losses.LogitNorm())),
+        (["--method", "rotation", "--weight", 0.5], rm.Rotation(rm.ERM(), weight=0.5)),
+        (["--method", "regmixup", "--alpha", 9, "--rotation", 0.5], rm.Rotation(rm.RegMixup(9), weight=0.5)),
+    ],
+    ids=str,
+)
+def test_transforms_losses_and_rotations_are_chosen_and_have_flags(capsys, flags, expected):
+    assert run("train", *flags, "--dry-run", "--cutout", 5) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert decode(rm.Objective, shown["objective"]) == expected
+    assert shown["head"]["kind"] == ("RotationHead" if isinstance(expected, rm.Rotation) else "LinearHead")
+    assert shown["cutout"] == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--transform", "pixmix"], "--transform must be none for RegMixup, which has no such term, got pixmix"),
+        (["--method", "pixmix", "--transform", "pixmx"], "unknown transform 'pixmx': did you mean 'pixmix'"),
+        (["--method", "duq", "--rotation", 1], "rotation must be 0 unless the head is linear, got 1 with RBFHead"),
+    ],
+)
+def test_a_wrong_transform_or_rotation_is_refused(capsys, flags, message):
+    assert run("train", *flags, "--dry-run") == 2
+    assert message in capsys.readouterr().err

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader, crop_and_flip, draw_crops
+from regmixup.mixing import in_box, sample_squares
 
 COUNT = 23
 
@@ -116,10 +117,39 @@ def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padd
 
 def test_ranks_share_the_batches_of_one_process_augmented_alike_from_any_batch():
     world = 3
-    settings = {"padding": 2, "flip": True}
+    settings = {"padding": 2, "flip": True, "cutout": 3, "fill": (0.5,)}
     together = list(loader(textured(), **settings).epoch(1))
     parts = [list(loader(textured(), **settings).shard(rank, world).epoch(1, start=2)) for rank in range(world)]
     for number, batch in enumerate(together[2:]):
         for rank in range(world):
             assert torch.equal(parts[rank][number].x, batch.x[rank::world])
             assert torch.equal(parts[rank][number].y, batch.y[rank::world])
+
+
+class TestCutout:
+    @pytest.mark.parametrize("side", [2, 4, 5])
+    def test_a_square_is_masked_as_in_the_released_code(self, side):
+        """Cutout of DeVries and Taylor with one hole; a side of 5 is one of 4 there, too."""
+        images = textured().images
+        boxes = sample_squares(side, COUNT, (6, 6), torch.Generator().manual_seed(0))
+        ours = torch.where(in_box(boxes, images), torch.tensor(7, dtype=torch.uint8), images)
+        centre = (6 * torch.rand(COUNT, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))).long()
+        for image, (y, x), found in zip(images, centre.tolist(), ours, strict=True):
+            mask = np.ones((6, 6), bool)
+            first = [np.clip(place - side // 2, 0, 6) for place in (y, x)]
+            last = [np.clip(place + side // 2, 0, 6) for place in (y, x)]
+            mask[first[0] : last[0], first[1] : last[1]] = False
+            assert torch.equal(found, torch.where(torch.from_numpy(mask), image, 7))
+
+    def test_it_comes_last_from_a_stream_of_its_own(self):
+        """So crops are those of before, and another epoch has other squares."""
+        options = {"padding": 2, "flip": True, "fill": (0.5,)}
+        plain = whole(loader(textured(), **options).epoch(1))[0]
+        cut = whole(loader(textured(), **options, cutout=4).epoch(1))[0]
+        assert ((cut == plain) | (cut == 128)).all()
+        assert (cut != plain).flatten(1).any(1).sum() > COUNT / 2
+        alone = [whole(loader(textured(), cutout=4, fill=(0.5,)).epoch(epoch)) for epoch in (1, 1, 2)]
+        assert torch.equal(alone[0][0], alone[1][0])
+        holes = [(x == 128).flatten(1)[y.argsort(stable=True)] for x, y in alone]
+        assert not torch.equal(holes[0], holes[2])
+        assert (holes[0].sum(1) >= 4).all()

@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import pickle
 import time
 
 import numpy as np
@@ -152,6 +153,23 @@ def test_rand_augment_is_that_of_torchvision(files):
     x, y = gather(loader(files, transform=ours, workers=1).epoch(2))
     for image, index in zip(x, y.tolist(), strict=True):
         assert torch.equal(image, pil_to_tensor(by_hand(twin, open_rgb(files[0][index]), 2, index)))
+
+
+def test_cutout_comes_last_from_the_images_own_generator(files):
+    ours = TrainTransform(size=8, jitter=0, cutout=4, fill=(1 / 255, 2 / 255, 3 / 255))
+    plain = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()])
+
+    def twin(image):
+        pixels, centre = plain(image), (8 * torch.rand(1, 2, dtype=torch.float64)).long()[0]
+        top, left = (max(int(place) - 2, 0) for place in centre)
+        bottom, right = (min(int(place) + 2, 8) for place in centre)
+        pixels[:, top:bottom, left:right] = torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
+        return pixels
+
+    x, y = gather(loader(files, transform=ours, workers=1).epoch(2))
+    for image, index in zip(x, y.tolist(), strict=True):
+        assert torch.equal(image, by_hand(twin, open_rgb(files[0][index]), 2, index))
+    assert pickle.loads(pickle.dumps(ours.build())) is not None  # worker processes may be spawned
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -5,6 +5,8 @@ import dataclasses
 import torch
 from torch import nn
 
+from regmixup.augmentations import AugMixChains, Cutout, GaussianNoise, PixMix
+from regmixup.networks import RotationHead
 from regmixup.objectives import OBJECTIVES
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
@@ -15,9 +17,10 @@ from regmixup.objectives.erm import ERM
 from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
-from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
+from regmixup.objectives.rotation import Rotation
+from regmixup.objectives.vicinal import Vicinal
 
 CLASSES = 5
 
@@ -28,6 +31,7 @@ def _has_defaults(cls):
 
 
 DEFAULTS = {name: cls() for name, cls in OBJECTIVES.items() if _has_defaults(cls)}
+DEFAULTS["vicinal"] = Vicinal(GaussianNoise())
 VARIANTS = {
     "mixup/sample": Mixup(lam="sample"),
     "mixup/samples=2": Mixup(samples=2),
@@ -49,7 +53,13 @@ VARIANTS = {
     "bimodal/all": Bimodal(
         alpha=0.3, eta=2, scale="sum", lam="sample", pairing="permutation", samples=2, clean_probability=0.75
     ),
-    "reg_gaussian_noise/all": RegGaussianNoise(sigma=0.3, eta=2, scale="sum", passes="separate", samples=2),
+    "vicinal/all": Vicinal(GaussianNoise(0.3), eta=2, scale="sum", passes="separate", samples=2),
+    "vicinal/cutout": Vicinal(Cutout(4), eta=0.5),
+    "vicinal/augmix_chains": Vicinal(AugMixChains(width=2, depth=2)),
+    "vicinal/pixmix": Vicinal(PixMix(2), samples=2),
+    "rotation/erm": Rotation(ERM()),
+    "rotation/regmixup": Rotation(RegMixup(), weight=0.5),
+    "rotation/coin": Rotation(Alternate(RegMixup(passes="separate-clean"), Vicinal(Cutout(4)))),
     "label_smoothing/0.3": LabelSmoothing(smoothing=0.3),
     "augmix/jsd_weight=0": AugMix(jsd_weight=0.0),
     "augmix/width=2": AugMix(width=2, depth=2, jsd_weight=1.0),
@@ -76,9 +86,32 @@ def conv_net(*, batch_norm=True, dtype=torch.float32, seed=0):
         return nn.Sequential(*layers, nn.Linear(24, CLASSES)).to(dtype)
 
 
+class RotationNet(nn.Sequential):
+    """Layers of which the last is that of a `RotationHead`, with the interface of `networks.Classifier`."""
+
+    @property
+    def head(self):
+        return self[-1]
+
+    def features(self, x):
+        return self[:-1](x)
+
+
+def with_rotation(model, seed=1):
+    """A network of layers with a layer for rotations beside its last one."""
+    last = model[-1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = RotationHead().build(last.in_features, last.out_features)
+    head.load_state_dict(last.state_dict(), strict=False)
+    return RotationNet(*model[:-1], head.to(last.weight.dtype))
+
+
 def net_for(objective, **options):
-    """`conv_net`, with outputs below 0 for an objective on log kernels."""
+    """`conv_net`, with outputs below 0 for an objective on log kernels, and a second head for rotations."""
     model = conv_net(**options)
+    if isinstance(objective, Rotation):
+        return with_rotation(model)
     return nn.Sequential(*model, nn.LogSigmoid()) if isinstance(objective, DUQ) else model
 
 
@@ -87,6 +120,11 @@ def batch(batch_size=7, *, dtype=torch.float32, seed=0, size=(6, 8)):
     generator = seeded(100 + seed)
     x = torch.rand(batch_size, 3, *size, dtype=torch.float64, generator=generator).to(dtype)
     return x, torch.randint(CLASSES, (batch_size,), generator=generator)
+
+
+def batch_for(objective, batch_size=7, **options):
+    """Random images, square where they will be rotated, and labels."""
+    return batch(batch_size, **options, size=(8, 8) if isinstance(objective, Rotation) else (6, 8))
 
 
 def gradients(model, loss):

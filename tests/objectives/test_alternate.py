@@ -11,6 +11,7 @@ from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
+from regmixup.objectives.rotation import Rotation
 from tests.objectives.cases import batch, conv_net, gradients, seeded
 
 SIZE = (6, 8)
@@ -70,10 +71,14 @@ def test_one_coin_is_drawn_and_then_what_the_chosen_objective_draws(sides, seed)
 def test_wrong_fields_and_a_draw_without_a_branch_are_refused():
     with pytest.raises(ValueError, match=r"^probability must be a finite number >= 0 and <= 1, got 1.1$"):
         Alternate(Mixup(), CutMix(), probability=1.1)
-    with pytest.raises(ValueError, match=r"^first must be an objective other than Alternate and DUQ, got 'mixup'$"):
+    with pytest.raises(
+        ValueError, match=r"^first must be an objective other than Alternate, DUQ and Rotation, got 'mixup'$"
+    ):
         Alternate("mixup", CutMix())
-    for side in (Alternate(Mixup(), CutMix()), DUQ()):
-        with pytest.raises(ValueError, match=r"^second must be an objective other than Alternate and DUQ, got "):
+    for side in (Alternate(Mixup(), CutMix()), DUQ(), Rotation(ERM())):
+        with pytest.raises(
+            ValueError, match=r"^second must be an objective other than Alternate, DUQ and Rotation, got "
+        ):
             Alternate(Mixup(), side)
     draw = Draw(lam=torch.tensor(0.5), partner=torch.tensor([1, 0]), branch=2)
     with pytest.raises(ValueError, match=r"draw must name a branch, 0 or 1, got Draw\(.*branch=2\)"):

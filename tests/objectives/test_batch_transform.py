@@ -14,7 +14,7 @@ from tests.objectives.cases import CLASSES, OBJECTIVE_CASES, batch, conv_net, gr
 
 WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
 NAMES = [
-    "erm", "label_smoothing", "cutmix/samples=2", "bimodal/all", "reg_gaussian_noise", "regmixup/eta=0", "regmixup/sum",
+    "erm", "label_smoothing", "cutmix/samples=2", "bimodal/all", "vicinal", "regmixup/eta=0", "regmixup/sum",
     "alternate/regmixup-regcutmix",
 ]  # fmt: skip
 CASES = {name: OBJECTIVE_CASES[name] for name in NAMES}
@@ -70,6 +70,7 @@ def test_it_works_in_a_loader_without_gradients_on_pixels_and_on_features(mode):
     [
         (rm.AugMix(), "cross-entropy of soft targets, got AugMix"),
         (rm.DUQ(), "soft targets, got DUQ"),
+        (rm.Rotation(rm.RegMixup()), "soft targets, got Rotation"),
         (rm.ERM(loss=Focal()), r"loss must be None or CrossEntropy\(\) for a transform, got Focal"),
         (rm.RegMixup(passes="separate"), "passes must be joint"),
     ],

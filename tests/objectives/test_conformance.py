@@ -9,19 +9,33 @@ import pytest
 import torch
 
 from regmixup import objectives
+from regmixup.augmentations import AUGMENTATIONS
 from regmixup.config import decode, encode
 from regmixup.mixing import Draw
 from regmixup.objectives import OBJECTIVES, Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.duq import DUQ
 from regmixup.objectives.erm import ERM
-from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, forwarded, gradients, net_for, seeded
+from regmixup.objectives.rotation import Rotation
+from tests.objectives.cases import (
+    CLASSES,
+    DEFAULTS,
+    OBJECTIVE_CASES,
+    batch,
+    batch_for,
+    forwarded,
+    gradients,
+    net_for,
+    seeded,
+    with_rotation,
+)
 
 SIZE = (3, 6, 8)
 # One case of every class, with other fields than the defaults where that is a harder case; the golden traces run all.
 ONE_OF_A_CLASS = [
     "label_smoothing/0.3", "mixup/samples=2", "cutmix/sample", "regmixup", "regmixup/eta=0", "regcutmix/all",
-    "half_regmixup/all", "bimodal/all", "reg_gaussian_noise/all", "augmix/width=2", "alternate/regmixup-cutmix",
+    "half_regmixup/all", "bimodal/all", "vicinal/all", "vicinal/pixmix", "augmix/width=2", "alternate/regmixup-cutmix",
+    "rotation/regmixup",
 ]  # fmt: skip
 TRACED_BACKWARD = {"erm", "regmixup", "cutmix/sample", "augmix/width=2", "duq/penalty=0"}
 
@@ -38,14 +52,19 @@ CASES = {name: OBJECTIVE_CASES[name] for name in ONE_OF_A_CLASS}
 CLASSES_WITH_A_CASE = {type(case) for case in CASES.values()}
 CASES |= {name: case for name, case in DEFAULTS.items() if type(case) not in CLASSES_WITH_A_CASE}
 # A penalty on a gradient needs a double backward, which torch.compile does not have.
-GRAPHS = [name for name in CASES if name != "duq"] + ["duq/penalty=0", "regmixup/samples=2", "regmixup/separate"]
+GRAPHS = [name for name in CASES if name != "duq"] + [
+    "duq/penalty=0",
+    "regmixup/samples=2",
+    "regmixup/separate",
+    "rotation/coin",
+]
 each_objective = over(CASES)
 each_random_objective = over({name: case for name, case in CASES.items() if is_random(case)})
 
 
 def draws_of(objective, batch_size=7, seed=0):
     """One draw; for `Alternate` one of each branch."""
-    if not isinstance(objective, Alternate):
+    if not isinstance(getattr(objective, "objective", objective), Alternate):
         return [objective.draw(batch_size, SIZE, seeded(seed))]
     draws = [objective.draw(batch_size, SIZE, seeded(seed + i)) for i in range(20)]
     return list({draw.branch: draw for draw in draws}.values())
@@ -74,7 +93,7 @@ def test_an_objective_is_built_by_name_and_a_typing_error_is_corrected():
 @each_objective
 def test_loss_is_a_finite_positive_scalar_for_any_batch_size(objective):
     for batch_size in (1, 2, 3, 7):
-        out = objective(net_for(objective), *batch(batch_size), seeded())
+        out = objective(net_for(objective), *batch_for(objective, batch_size), seeded())
         assert out.loss.shape == ()
         assert 0 < out.loss.item() < math.inf
         assert out.logits is None or out.logits.shape == (batch_size, CLASSES)
@@ -84,7 +103,7 @@ def test_loss_is_a_finite_positive_scalar_for_any_batch_size(objective):
 def test_every_trainable_parameter_gets_a_gradient(objective):
     model = net_for(objective)
     model[5].bias.requires_grad_(False)
-    objective(model, *batch(), seeded()).loss.backward()
+    objective(model, *batch_for(objective), seeded()).loss.backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert torch.isfinite(parameter.grad).all(), name
@@ -97,8 +116,10 @@ def test_every_trainable_parameter_gets_a_gradient(objective):
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
 def test_lower_precision_gives_nearly_the_float64_loss(objective, dtype, rtol):
     for draw in draws_of(objective):
-        exact = objective(net_for(objective, dtype=torch.float64), *batch(dtype=torch.float64), draw=draw)
-        out = objective(net_for(objective, dtype=dtype), *batch(dtype=dtype), draw=draw)
+        exact = objective(
+            net_for(objective, dtype=torch.float64), *batch_for(objective, dtype=torch.float64), draw=draw
+        )
+        out = objective(net_for(objective, dtype=dtype), *batch_for(objective, dtype=dtype), draw=draw)
         assert exact.loss.dtype == torch.float64
         assert out.loss.dtype == torch.float32
         assert out.logits is None or out.logits.dtype == dtype
@@ -108,7 +129,7 @@ def test_lower_precision_gives_nearly_the_float64_loss(objective, dtype, rtol):
 @each_objective
 def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
     for draw in draws_of(objective):
-        model, (x, y) = net_for(objective), batch()
+        model, (x, y) = net_for(objective), batch_for(objective)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = objective(model, x, y, draw=draw)
         assert out.loss.dtype == torch.float32
@@ -120,14 +141,17 @@ def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
 def test_parts_are_detached_scalars_that_make_up_the_loss(objective):
     """The loss is the sum of the parts with the weights the fields give them, or 1; "mean" divides it by 1 + eta."""
     for draw in draws_of(objective):
-        out = objective(net_for(objective), *batch(), draw=draw)
-        chosen = (objective.first, objective.second)[draw.branch] if isinstance(objective, Alternate) else objective
+        out = objective(net_for(objective), *batch_for(objective), draw=draw)
+        chosen = getattr(objective, "objective", objective)
+        chosen = (chosen.first, chosen.second)[draw.branch] if isinstance(chosen, Alternate) else chosen
         vicinal = getattr(chosen, "eta", 1)
-        weights = {"clean": 1, "mixed": vicinal, "noisy": vicinal}
+        weights = {"clean": 1, "mixed": vicinal, "vicinal": vicinal}
         weights |= {"jsd": getattr(chosen, "jsd_weight", None), "penalty": getattr(chosen, "penalty", None)}
-        total = sum(weights.get(name, 1) * part.item() for name, part in out.parts.items())
+        parts = {name: part.item() for name, part in out.parts.items()}
+        beside = objective.weight * parts.pop("rotation") if isinstance(objective, Rotation) else 0
+        total = sum(weights.get(name, 1) * part for name, part in parts.items())
         share = 1 + chosen.eta if getattr(chosen, "scale", "sum") == "mean" else 1
-        assert out.loss.item() == pytest.approx(total / share, rel=1e-5)
+        assert out.loss.item() == pytest.approx(total / share + beside, rel=1e-5)
         assert not any(part.requires_grad for part in out.parts.values())
         assert out.loss.requires_grad
 
@@ -137,7 +161,7 @@ def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective)
     off = dataclasses.replace(objective, eta=0)
     generator = seeded()
     before = generator.get_state()
-    plain, regularised, (x, y) = net_for(objective), net_for(objective), batch()
+    plain, regularised, (x, y) = net_for(objective), net_for(objective), batch_for(objective)
     calls = forwarded(regularised)
     expected, out = ERM()(plain, x, y), off(regularised, x, y, generator)
     assert off.draw(7, SIZE) == Draw()
@@ -154,17 +178,17 @@ def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective)
 @each_objective
 def test_the_same_seed_gives_the_same_bits_and_others_another_loss_where_the_objective_is_random(objective):
     first, second = net_for(objective), net_for(objective)
-    loss_1 = objective(first, *batch(), seeded(3)).loss
-    loss_2 = objective(second, *batch(), seeded(3)).loss
+    loss_1 = objective(first, *batch_for(objective), seeded(3)).loss
+    loss_2 = objective(second, *batch_for(objective), seeded(3)).loss
     assert torch.equal(loss_1, loss_2)
     assert all(map(torch.equal, gradients(first, loss_1), gradients(second, loss_2)))
-    losses = {objective(net_for(objective), *batch(), seeded(seed)).loss.item() for seed in range(8)}
+    losses = {objective(net_for(objective), *batch_for(objective), seeded(seed)).loss.item() for seed in range(8)}
     assert (len(losses) > 1) == is_random(objective)
 
 
 @each_objective
 def test_calling_with_a_draw_equals_calling_with_its_generator_and_leaves_all_generators_untouched(objective):
-    (x, y), generator = batch(), seeded(1)
+    (x, y), generator = batch_for(objective), seeded(1)
     draw = objective.draw(len(x), SIZE, seeded(5))
     before, global_before = generator.get_state(), torch.get_rng_state()
     with_draw = objective(net_for(objective), x, y, generator, draw).loss
@@ -177,11 +201,11 @@ def test_calling_with_a_draw_equals_calling_with_its_generator_and_leaves_all_ge
 @each_objective
 def test_the_global_seed_alone_makes_a_step_reproducible(objective):
     torch.manual_seed(11)
-    loss = objective(net_for(objective), *batch()).loss
+    loss = objective(net_for(objective), *batch_for(objective)).loss
     after = torch.get_rng_state()
     torch.manual_seed(11)
-    assert torch.equal(loss, objective(net_for(objective), *batch()).loss)
-    assert torch.equal(loss, objective(net_for(objective), *batch(), seeded(11)).loss)
+    assert torch.equal(loss, objective(net_for(objective), *batch_for(objective)).loss)
+    assert torch.equal(loss, objective(net_for(objective), *batch_for(objective), seeded(11)).loss)
     torch.manual_seed(11)
     assert torch.equal(after, torch.get_rng_state()) != is_random(objective)
 
@@ -192,7 +216,7 @@ def test_the_global_seed_alone_makes_a_step_reproducible(objective):
 @each_objective
 def test_inputs_are_not_changed(objective):
     for draw in draws_of(objective):
-        x, y = batch()
+        x, y = batch_for(objective)
         draw_copy, x_copy, y_copy = copy.deepcopy(draw), x.clone(), y.clone()
         objective(net_for(objective), x, y, draw=draw)
         assert torch.equal(x, x_copy)
@@ -204,7 +228,7 @@ def test_inputs_are_not_changed(objective):
 @pytest.mark.parametrize("form", ["column", "integers", "booleans", "probabilities"])
 def test_labels_in_other_forms_equal_class_indices(objective, form):
     for draw in draws_of(objective):
-        x, y = batch(dtype=torch.float64)
+        x, y = batch_for(objective, dtype=torch.float64)
         one_hot = torch.nn.functional.one_hot(y, CLASSES)
         forms = {"column": y[:, None].int(), "integers": one_hot, "booleans": one_hot.bool()}
         labels = (forms | {"probabilities": one_hot.double()})[form]
@@ -215,7 +239,7 @@ def test_labels_in_other_forms_equal_class_indices(objective, form):
 
 @each_objective
 def test_uint8_images_equal_floats_divided_by_255(objective):
-    x, y = batch()
+    x, y = batch_for(objective)
     pixels = (255 * x).round().to(torch.uint8)
     for draw in draws_of(objective):
         model = net_for(objective)
@@ -227,7 +251,7 @@ def test_uint8_images_equal_floats_divided_by_255(objective):
 
 @each_objective
 def test_channels_last_images_reach_the_model_channels_last(objective):
-    x, y = batch()
+    x, y = batch_for(objective)
     for draw in draws_of(objective):
         model = net_for(objective)
         calls = forwarded(model)
@@ -242,12 +266,15 @@ def test_a_compiled_step_has_one_graph_and_equals_the_eager_one(name):
 
     The objective is a fresh copy: nothing that an earlier call made may be needed.
     """
-    objective, (x, y) = dataclasses.replace(OBJECTIVE_CASES[name]), batch()
+    objective = dataclasses.replace(OBJECTIVE_CASES[name])
+    x, y = batch_for(objective)
     backend = "aot_eager" if name in TRACED_BACKWARD else "eager"
     if name == "augmix/width=2":
         objective = dataclasses.replace(objective, depth=1)  # longer chains repeat the same graph
     outputs = torch.nn.LogSigmoid() if isinstance(objective, DUQ) else torch.nn.Identity()
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES), outputs)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(x[0].numel(), CLASSES), outputs)
+    if isinstance(objective, Rotation):
+        model = with_rotation(model[:-1])
     for draw in draws_of(dataclasses.replace(objective)):
         torch.compiler.reset()
         step = torch.compile(lambda m, d: objective(m, x, y, draw=d), fullgraph=True, backend=backend)
@@ -261,7 +288,8 @@ def test_a_compiled_step_has_one_graph_and_equals_the_eager_one(name):
 
 @each_objective
 def test_an_objective_is_a_hashable_value_that_its_text_and_json_rebuild(objective):
-    rebuilt = eval(repr(objective), {cls.__name__: cls for cls in OBJECTIVES.values()})
+    named = {cls.__name__: cls for cls in (*OBJECTIVES.values(), *AUGMENTATIONS.values())}
+    rebuilt = eval(repr(objective), named)
     assert rebuilt == objective
     assert hash(rebuilt) == hash(objective)
     assert decode(Objective, json.loads(json.dumps(encode(objective)))) == objective
@@ -324,6 +352,6 @@ def test_a_draw_for_another_batch_size_and_an_empty_one_are_refused(objective):
     assert drawn
     for draw in drawn:
         with pytest.raises(ValueError, match=r"draw\.\w+ must have shape \(.*(7|14).*\) for .*, got shape \(.*(3|6)"):
-            objective(net_for(objective), *batch(7), draw=draw)
+            objective(net_for(objective), *batch_for(objective, 7), draw=draw)
     with pytest.raises(ValueError, match=r"draw\.\w+ must have shape .*, got None|draw must name a branch"):
-        objective(net_for(objective), *batch(), draw=Draw())
+        objective(net_for(objective), *batch_for(objective), draw=Draw())

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.objectives.cases import OBJECTIVE_CASES, batch, net_for, seeded
+from tests.objectives.cases import OBJECTIVE_CASES, batch_for, net_for, seeded
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "objectives.json"
 STEPS = 20
@@ -25,7 +25,7 @@ def normal(shape, generator):
     return torch.randn(shape, dtype=torch.float64, generator=generator).float()
 
 
-@mock.patch("regmixup.objectives.reg_gaussian_noise.sample_normal", normal)
+@mock.patch("regmixup.augmentations.basic.sample_normal", normal)
 def trace(objective):
     """The losses of 20 steps, each on a fresh batch of 6."""
     model = net_for(objective, dtype=torch.float64)
@@ -33,7 +33,7 @@ def trace(objective):
     generator = seeded(1)
     losses = []
     for step in range(STEPS):
-        x, y = batch(6, dtype=torch.float64, seed=step)
+        x, y = batch_for(objective, 6, dtype=torch.float64, seed=step)
         loss = objective(model, x, y, generator).loss
         optimiser.zero_grad()
         loss.backward()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from PIL import Image, ImageOps
 
-from regmixup.objectives._augmix_operations import NAMES
+from regmixup.augmentations._operations import NAMES
 
 AFFINE, BILINEAR = Image.Transform.AFFINE, Image.Resampling.BILINEAR
 
@@ -35,17 +35,17 @@ def operate(pixels, name, level, sign):
     return changed[None] if len(pixels) == 1 else np.moveaxis(changed, -1, 0)
 
 
-def augment(pixels, draw, version, index):
-    """One version of image `index`: (C, H, W) floats in [0, 1]."""
+def augment(pixels, draw, index):
+    """Row `index` of the draw applied to one image: (C, H, W) floats in [0, 1]."""
     mixture = np.zeros(pixels.shape)
-    for chain, weight in enumerate(draw.weight[version, index].tolist()):
+    for chain, weight in enumerate(draw.weight[index].tolist()):
         changed = pixels
         for position in range(draw.operation.shape[-1]):
-            place = (version, index, chain, position)
+            place = (index, chain, position)
             name = NAMES[int(draw.operation[place])]
             changed = operate(changed, name, float(draw.level[place]), float(draw.sign[place]))
         mixture += weight * changed / 255
-    blend = float(draw.blend[version, index])
+    blend = float(draw.blend[index])
     return (1 - blend) * pixels / 255 + blend * mixture
 
 

@@ -76,6 +76,9 @@ def test_a_coin_forwards_the_mean_of_its_sides():
     sides = {"first": {"kind": "RegMixup", "samples": 2}, "second": {"kind": "CutMix"}}
     assert images_per_clean_image({"kind": "Alternate", "probability": 0.25, **sides}) == 0.25 * 3 + 0.75
     assert images_per_clean_image({"kind": "AugMix"}) == 3
+    vicinal = {"kind": "Vicinal", "samples": 2}
+    assert images_per_clean_image({"kind": "Rotation", "weight": 0.5, "objective": vicinal}) == 3 + 3
+    assert images_per_clean_image({"kind": "Rotation", "weight": 0.0, "objective": vicinal}) == 3
 
 
 def test_a_metric_that_nobody_has_is_no_column_and_one_seed_has_no_interval(setting):

@@ -2,6 +2,7 @@
 
 import pytest
 
+import regmixup as rm
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo
 from regmixup.study.grid import adjust, grid_points
 from regmixup.training.config import configure
@@ -62,3 +63,14 @@ def test_a_point_knows_whether_training_depends_on_what_varies(table, trains):
 def test_an_empty_list_is_refused():
     with pytest.raises(ValueError, match=r"grid over objective.alpha must be one or more, .* got \[\]"):
         list(grid_points({"objective": {"alpha": []}}))
+
+
+def test_a_loss_and_a_transform_are_set_by_name():
+    config, _ = adjust(
+        rm.configure("digits", "pixmix"), None, {"objective.loss": "logitnorm", "objective.transform": "cutout"}
+    )
+    assert config.objective == rm.Vicinal(rm.Cutout(), loss=rm.losses.LogitNorm())
+    config, _ = adjust(rm.configure("digits", "regmixup", rotation=1), None, {"objective.objective.alpha": 5})
+    assert config.objective == rm.Rotation(rm.RegMixup(5))
+    with pytest.raises(ValueError, match="unknown loss 'logitnrom': did you mean 'logitnorm'"):
+        adjust(config, None, {"objective.loss": "logitnrom"})

@@ -77,7 +77,7 @@ CASES = {
     "with batch norm": digits(dropout=0.3, constraint="spectral_norm"),
     "fine-tuning": digits(batch_size=90, freeze=1, **FINE_TUNING),
     "sharpness": digits(batch_size=90, sharpness="friendly", average="swa", average_from=0.4),
-    "selected": digits(batch_size=90, select="val-nll", ema=0.9),
+    "selected": digits(batch_size=90, cutout=3, select="val-nll", ema=0.9),
 }
 
 

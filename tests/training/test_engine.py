@@ -72,7 +72,7 @@ class TestEngine:
             Engine(**fields)
 
 
-@pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix"])
+@pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix", "pixmix"])
 def test_the_draws_of_a_method_are_of_one_kind_of_or_of_one_for_each_branch(method):
     """Each is captured as a CUDA graph of its own."""
     objective = rm.configure("cifar10-wrn28-10", method).objective

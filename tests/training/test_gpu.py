@@ -151,9 +151,10 @@ def test_a_captured_step_is_the_plain_one_with_augmentation_and_selection(tmp_pa
 
 
 def test_compiled_augmentation_is_the_plain_one():
-    """Crops and flips of uint8 images: bit for bit."""
+    """Crops, flips and Cutout of uint8 images: bit for bit."""
     images = synthetic(256)
-    loader = ResidentLoader(images, batch_size=128, seed=0, device=DEVICE, padding=4, flip=True)
+    options = {"padding": 4, "flip": True, "cutout": 8, "fill": (0.5, 0.4, 0.3)}
+    loader = ResidentLoader(images, batch_size=128, seed=0, device=DEVICE, **options)
     compiled = torch.compile(loader.load)
     for picked in loader.picks(0):
         plain = loader.load(picked)
@@ -183,11 +184,13 @@ def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path, changes,
         ("regmixup", {}),
         ("regmixup", FINE_TUNING),
         ("regmixup", {"dropout": 0.0, **SHARP}),
+        ("regmixup", {"cutout": 4}),
         ("regmixup+cutmix", {}),
         ("augmix", {}),
+        ("pixmix", {"rotation": 0.5}),
         ("duq", {}),
     ],
-    ids=["regmixup", "fine-tuning", "sharpness", "regmixup+cutmix", "augmix", "duq"],
+    ids=["regmixup", "fine-tuning", "sharpness", "cutout", "regmixup+cutmix", "augmix", "pixmix", "duq"],
 )
 def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)

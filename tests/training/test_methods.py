@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:the best")  # temperature or prior variance, after so little training
-@pytest.mark.parametrize("method", some(METHODS, "regmixup", "kfac-llla", "deep-ensemble", "regmixup+sngp"))
+@pytest.mark.parametrize("method", some(METHODS, "regmixup", "kfac-llla", "deep-ensemble", "regmixup+sngp", "rotation"))
 def test_it_trains_predicts_and_evaluates(method, trained, capsys):
     run = trained(method, capsys)
     first, *_, last = run.history()
@@ -70,7 +70,9 @@ def settings(method):
 CASES = {method: settings(method) for method in METHODS}
 
 
-@pytest.mark.parametrize("case", some(CASES, "regmixup", "regmixup+cutmix", "augmix", "duq", "deep-ensemble"))
+@pytest.mark.parametrize(
+    "case", some(CASES, "regmixup", "regmixup+cutmix", "augmix", "duq", "deep-ensemble", "cutout", "pixmix", "rotation")
+)
 def test_it_resumes_exactly_from_within_an_epoch(case, tmp_path, monkeypatch):
     """Interrupted in the middle of the first epoch, again in the middle of the second, and, of an ensemble, once more
     in the second model."""
@@ -81,6 +83,24 @@ def test_it_resumes_exactly_from_within_an_epoch(case, tmp_path, monkeypatch):
         with short.signal_after(steps), pytest.raises(Interrupted):
             rm.train(config, tmp_path / "cut", device="cpu")
     short.assert_same_ending(short.ending(rm.train(config, tmp_path / "cut", device="cpu")), whole)
+
+
+def test_a_network_that_predicts_rotations_is_a_linear_one_wherever_it_is_used(trained, capsys, tmp_path):
+    """Its predictions have the linear head's weights, a Laplace approximation fits them, and exports have no more."""
+    run = trained("rotation", capsys)
+    assert {"clean", "rotation"} <= run.history()[0].keys()
+    found = run.predict("digits/test", features=True)
+    assert found.head_weight.shape == (10, 64)
+    torch.testing.assert_close(found.features @ found.head_weight.T + found.head_bias, found.logits)
+    laplace = posthoc.build("laplace", prior_variance=1.0, samples=10).fit(train=run.predict("digits/train"))
+    assert laplace(found).probs.shape == found.logits.shape
+    predictor = rm.Predictor.from_run(run, validation="digits/val")
+    images = rm.data.load("digits/test").images[:5]
+    predictor.save(tmp_path / "saved")
+    assert torch.equal(rm.Predictor.load(tmp_path / "saved")(images).probs, predictor(images).probs)
+    predictor.export(tmp_path / "exported.pt2")
+    program = torch.export.load(tmp_path / "exported.pt2").module()
+    torch.testing.assert_close(program(images.float() / 255)["probs"], predictor(images).probs)
 
 
 def test_an_ensemble_is_the_mean_of_its_members_and_keeps_them(trained, capsys):

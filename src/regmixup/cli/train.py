@@ -1,10 +1,10 @@
-"""`regmixup train`: --recipe, --method, --head, --constraint and --loss pick instances; their fields become flags."""
+"""`regmixup train`: --recipe, --method, --head, --loss and the like pick instances, whose fields become flags."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from rich.console import Console
 from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, arg
 
 from regmixup import data
+from regmixup.augmentations import AUGMENTATIONS, build
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
@@ -25,9 +26,10 @@ from regmixup.networks import name_of
 from regmixup.networks.constraints import Constraint
 from regmixup.networks.contract import Head
 from regmixup.objectives import Objective
+from regmixup.objectives.vicinal import Vicinal
 from regmixup.recipes import Recipe
 from regmixup.run_folder import describe
-from regmixup.training.config import TrainConfig, choose_device, configure, resolve
+from regmixup.training.config import TrainConfig, choose_device, configure, resolve, with_rotation
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.training.train import train
@@ -76,8 +78,12 @@ class TrainVerb(Resources):
     constraint: str
     """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
     loss: str = "none"
-    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, focal, or
+    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, focal, logitnorm, or
     binary_cross_entropy, one yes-or-no question per class; none is plain cross-entropy."""
+    transform: str = "none"
+    """Augmentation of a second term that keeps labels: gaussian_noise, cutout, augmix_chains or pixmix."""
+    rotation: float = 0.0
+    """Weight of predicting rotations beside the objective, with a second head; 0 for none."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: cross-entropy with the weight N / (K n_c) for a class of n_c among N train images of K classes. The
     configuration records the numbers, as if --loss.weight had given them."""
@@ -111,6 +117,7 @@ def main(args: Sequence[str]) -> None:
         members=verb.members,
         seed=verb.seed,
     )
+    config = with_rotation(config, verb.rotation)
     config = resolve(config, choose_device(verb.device), world=world_size())
     start = partial(
         train, config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, engine=verb.engine,
@@ -137,26 +144,43 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
     method = _value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
+    objective = _with_transform(config.objective, _value_of("--transform", args))
+    loss = _loss(_value_of("--loss", args), objective)
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
-        objective=config.objective,
+        objective=dataclasses.replace(objective, loss=None) if hasattr(objective, "loss") else objective,
         head_fields=config.head,
         constraint_fields=config.constraint or NoFlags(),
-        loss_fields=_loss(_value_of("--loss", args), config.objective) or NoFlags(),
+        loss_fields=loss or NoFlags(),
         recipe=recipe,
         method=method,
         head=name_of(config.head),
         constraint=name_of(config.constraint),
+        loss=_name_in(LOSSES, loss),
+        transform=_name_in(AUGMENTATIONS, getattr(objective, "transform", None)),
         members=config.members,
     )
 
 
 def _loss(name: str | None, objective: Objective) -> Loss | None:
-    """Return the loss that --loss names, with its default fields."""
+    """Return the loss that --loss names, with its default fields; without that flag, the method's."""
     if name in (None, "none"):
-        return None
+        return None if name else getattr(objective, "loss", None)
     _check_has_loss("--loss", str(name), objective)
     return LOSSES[check_name("loss", str(name), LOSSES)]()
+
+
+def _with_transform(objective: Objective, name: str | None) -> Objective:
+    """Return an objective with the augmentation that --transform names; without that flag, or of the same, its own."""
+    if name in (None, _name_in(AUGMENTATIONS, getattr(objective, "transform", None))):
+        return objective
+    if not isinstance(objective, Vicinal):
+        raise ValueError(f"--transform must be none for {type(objective).__name__}, which has no such term, got {name}")
+    return dataclasses.replace(objective, transform=build(str(name)))
+
+
+def _name_in(classes: Mapping[str, type], part: object) -> str:
+    return next((name for name, cls in classes.items() if type(part) is cls), "none")
 
 
 def _check_has_loss(flag: str, value: str, objective: Objective) -> None:

@@ -58,6 +58,7 @@ def print_group(console: Console, title: str, fields: Mapping[str, Field], defau
     table.add_column()
     for name, field in fields.items():
         default = defaults.get(name, field.default)
+        default = getattr(default, "name", default)  # of a part, its name
         shown = "" if default in (None, "", False) else f" [{default}]"
         table.add_row(f"  --{name.replace('_', '-')}", Text(" ".join(field.text.split()) + shown))
     console.print(f"\n{title}:", markup=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from regmixup.config import introduced
 from regmixup.data.files import reading
+from regmixup.mixing import in_box, sample_squares
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
@@ -76,6 +78,22 @@ def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
+def to_pixel(colour: Sequence[float], dtype: torch.dtype = torch.uint8) -> Tensor:
+    """Return a colour in [0, 1] as a pixel (C,) of images of a type.
+
+    >>> to_pixel((0.5, 1.0))
+    tensor([128, 255], dtype=torch.uint8)
+    """
+    values = torch.tensor(colour, dtype=torch.float64)
+    return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)
+
+
+def cut_out(image: Tensor, *, side: int, fill: Tensor) -> Tensor:
+    """Fill a square of an image (C, H, W), drawn by `sample_squares` from torch's global generator, with a pixel."""
+    _, height, width = image.shape
+    return torch.where(in_box(sample_squares(side, 1, (height, width), None), image)[0], fill[:, None, None], image)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainTransform:
     """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment.
@@ -84,7 +102,8 @@ class TrainTransform:
     padding: crop images that have the size already from themselves padded by so many pixels, instead; None: do not.
     interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
-    rand_augment, magnitude: number of RandAugment's operations, and their strength.
+    rand_augment, magnitude: number of RandAugment's operations, and their strength. cutout: side of a square filled
+    with `fill`, a colour in [0, 1], see `cut_out`; with it the result is a tensor, else a PIL image.
     orient: first rotate the image by its EXIF orientation.
     """
 
@@ -97,6 +116,8 @@ class TrainTransform:
     padding: int | None = None
     rand_augment: int = 0
     magnitude: int = 9
+    cutout: int = 0
+    fill: tuple[float, ...] = (0.0,)
     orient: bool = False
 
     def build(self) -> Any:
@@ -119,6 +140,8 @@ class TrainTransform:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
         if self.rand_augment:
             steps.append(v2.RandAugment(self.rand_augment, self.magnitude))
+        if self.cutout:
+            steps += [v2.PILToTensor(), partial(cut_out, side=self.cutout, fill=to_pixel(self.fill))]
         return v2.Compose(steps)
 
 

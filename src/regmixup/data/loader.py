@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.config import check_count
+from regmixup.data.decode import to_pixel
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
+from regmixup.mixing import in_box, sample_squares
 from regmixup.types import Batch
 
 
@@ -73,12 +75,13 @@ class Picked:
     """The choices for a batch: which images, (N,) int64, and how each is augmented.
 
     offset: where the crop begins in the padded image, (N, 2) int64 row and column. flip: whether it is mirrored, (N,)
-    bool.
+    bool. boxes: the square that Cutout fills, (N, 4), see `sample_squares`; (N, 0) without Cutout.
     """
 
     index: Tensor
     offset: Tensor
     flip: Tensor
+    boxes: Tensor
 
 
 def draw_crops(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -109,10 +112,20 @@ class ResidentLoader(Loader):
     The random numbers come from the CPU, once an epoch, and are the same on every device. order: as in `Loader`.
     """
 
-    def __init__(self, dataset: ImageSet, *, padding: int = 0, flip: bool = False, **order: Any) -> None:
+    def __init__(
+        self,
+        dataset: ImageSet,
+        *,
+        padding: int = 0,
+        flip: bool = False,
+        cutout: int = 0,
+        fill: Sequence[float] = (0.0,),
+        **order: Any,
+    ) -> None:
         super().__init__(len(dataset), **order)
         self.images, self.labels = dataset.images.to(self.device), dataset.labels.to(self.device)
-        self.padding, self.flip = padding, flip
+        self.padding, self.flip, self.cutout = padding, flip, cutout
+        self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
         """Return a loader of one shard of the same batches; the images are shared."""
@@ -124,15 +137,25 @@ class ResidentLoader(Loader):
         batches = [batch[self.rank :: self.world] for batch in self.batches(epoch)]
         index = torch.cat(batches)
         # Augmentation is drawn for every image, so ranks agree on it. One copy to the device for the whole epoch.
-        generator = generator_for(self.seed, "augment", epoch)
-        offset, flip = draw_crops(self.num_images, padding=self.padding, flip=self.flip, generator=generator)
-        choices = (index, offset[index], flip[index])
+        choices = (index, *(choice[index] for choice in self._draw(epoch)))
         sizes = [len(batch) for batch in batches]
         yield from map(Picked, *(choice.to(self.device).split(sizes)[start:] for choice in choices))
+
+    def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw the offsets, flips and squares of an epoch, for all ranks."""
+        count, (height, width) = self.num_images, self.images.shape[2:]
+        generator = generator_for(self.seed, "augment", epoch)
+        offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
+        if not self.cutout:
+            return offset, flip, torch.zeros(count, 0, dtype=torch.int64)
+        generator = generator_for(self.seed, "cutout", epoch)
+        return offset, flip, sample_squares(self.cutout, count, (height, width), generator)
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""
         x = self.images[picked.index]
         if self.padding or self.flip:
             x = crop_and_flip(x, picked.offset, picked.flip, self.padding)
+        if self.cutout:
+            x = torch.where(in_box(picked.boxes, x), self.fill[:, None, None], x)
         return Batch(x, self.labels[picked.index])

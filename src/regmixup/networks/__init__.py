@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regmixup.networks.constraints import Constraint, SpectralNorm, StableRank, bake
-    from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization
+    from regmixup.networks.contract import Classifier, Head, LinearHead, Normalization, RotationHead
     from regmixup.networks.cosine_head import CosineHead
     from regmixup.networks.gp_head import GPHead
     from regmixup.networks.libraries import library_names, library_state_dict
@@ -58,19 +58,20 @@ HEADS = {
     "gp": Entry("random-feature Gaussian process with a Laplace covariance (SNGP)", "GPHead"),
     "rbf": Entry("distances to running class centroids (DUQ)", "RBFHead"),
     "cosine": Entry("cosines between features and class vectors (SURE)", "CosineHead"),
+    "rotation": Entry("one linear layer, and one more that predicts rotations in training", "RotationHead"),
 }
 
 _LAZY = {
     "Classifier": "contract", "Constraint": "constraints", "Head": "contract", "LinearHead": "contract",
-    "CosineHead": "cosine_head", "GPHead": "gp_head", "RBFHead": "rbf_head",
+    "CosineHead": "cosine_head", "GPHead": "gp_head", "RBFHead": "rbf_head", "RotationHead": "contract",
     "SpectralNorm": "constraints", "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
     "library_state_dict": "libraries",
 }  # fmt: skip
 
 __all__ = [
     "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "CosineHead", "GPHead", "Head", "LinearHead",
-    "RBFHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
-    "import_components", "library_names", "library_state_dict", "name_of", "register",
+    "RBFHead", "RotationHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of",
+    "head_of", "import_components", "library_names", "library_state_dict", "name_of", "register",
 ]  # fmt: skip
 
 

@@ -41,6 +41,16 @@ class LinearHead(Head):
         return nn.Linear(feature_dim, num_classes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RotationHead(Head):
+    """A linear head, the model's logits and all else, with a second one, `rotation`, for `objectives.Rotation`."""
+
+    def build(self, feature_dim: int, num_classes: int) -> nn.Module:
+        head = nn.Linear(feature_dim, num_classes)  # first, so that it begins as a linear head of the same seed does
+        head.rotation = nn.Linear(feature_dim, 4)
+        return head
+
+
 class Normalize(nn.Module):
     """(x - mean) / std per channel, on pixels in [0, 1]; uint8 pixels are scaled first."""
 

@@ -41,7 +41,7 @@ class Alternate(Objective):
         for name in ("first", "second"):
             side = getattr(self, name)
             if not isinstance(side, Objective) or isinstance(side, Alternate) or side.head:
-                raise ValueError(f"{name} must be an objective other than Alternate and DUQ, got {side!r}")
+                raise ValueError(f"{name} must be an objective other than Alternate, DUQ and Rotation, got {side!r}")
         check_number("probability", self.probability, least=0, most=1)
         _ = self.sides  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 

@@ -28,9 +28,9 @@ class BatchTransform:
     with m samples and scale="mean", the targets of clean images sum to (1 + m) / (1 + eta) and those of mixed ones to
     eta (1 + m) / (m (1 + eta)). Do not smooth them again in the loss: smoothing takes rows that sum to 1.
 
-    Class weights and smoothing of a loss `CrossEntropy(weight, smoothing)` become part of the targets. AugMix, DUQ and
-    other losses are no cross-entropy of soft targets and are rejected, and so are separate passes, which batch norm
-    would tell from this one.
+    Class weights and smoothing of a loss `CrossEntropy(weight, smoothing)` become part of the targets. AugMix, DUQ,
+    Rotation and other losses are no cross-entropy of soft targets and are rejected, and so are separate passes, which
+    batch norm would tell from this one.
 
     >>> from regmixup.objectives.regmixup import RegMixup
     >>> transform = BatchTransform(RegMixup(20, samples=2), num_classes=10)
@@ -97,7 +97,7 @@ def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossL
     if isinstance(objective, Alternate):
         first, second = (_with_losses(side, change) for side in objective.sides)
         return replace(objective, first=first, second=second, loss=None)
-    if isinstance(objective, AugMix) or "loss" not in {f.name for f in fields(objective)}:
+    if isinstance(objective, AugMix) or objective.head or "loss" not in {f.name for f in fields(objective)}:
         raise ValueError(f"objective must be one whose loss is a cross-entropy of soft targets, got {objective!r}")
     loss: LossLike | None = objective.loss  # type: ignore[attr-defined]
     if not (loss is None or isinstance(loss, CrossEntropy)):

@@ -10,7 +10,8 @@ All combinations are points. Tables in double brackets, [[grid.regmixup]], are g
 values to try one at a time. An empty one is the method as it is.
 
 Fields are those of TrainConfig, its objective, constraint and head, and the method's posthoc map, whose `name` may be
-set, too, and is set first. A value that is itself a list goes in a list: milestones = [[60, 120, 160]].
+set, too, and is set first. A loss and a transform are set by name: objective.loss = ["logitnorm"]. A value that is
+itself a list goes in a list: milestones = [[60, 120, 160]].
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from regmixup.methods import Spec
 from regmixup.names import check_name, shown
 
 if TYPE_CHECKING:
@@ -131,6 +133,10 @@ def _set(owner: Any, path: str, value: Any, where: str) -> Any:
     if not dataclasses.is_dataclass(owner):
         raise ValueError(f"grid names {where}.{path}, but {where} is {owner!r} here")
     name, _, inner_path = path.partition(".")
+    if path in ("loss", "transform") and isinstance(value, str):
+        from regmixup.training.config import part_of
+
+        value = part_of(path, Spec(value))
     check_name(f"field of {type(owner).__name__} in grid", name, [f.name for f in dataclasses.fields(owner)])
     changed = _set(getattr(owner, name), inner_path, value, name) if inner_path else value
     return dataclasses.replace(owner, **{name: changed})  # type: ignore[type-var]

@@ -11,17 +11,19 @@ from typing import Any
 
 import torch
 
-from regmixup import methods, networks, objectives, recipes
+from regmixup import augmentations, methods, networks, objectives, recipes
 from regmixup.config import check_count, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_validation, validation_of
+from regmixup.losses import LOSSES
 from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.constraints import Constraint
 from regmixup.networks.contract import Head, LinearHead
 from regmixup.networks.precision import check_precision
 from regmixup.objectives import Objective, build
+from regmixup.objectives.rotation import Rotation
 from regmixup.plugins import Origin, origins
 from regmixup.recipes import Recipe
 from regmixup.training.initial_weights import identify
@@ -95,8 +97,9 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
 
     `objective=rm.RegMixup(alpha=10)` overrides the method's objective, `head="gp"` or `head=GPHead(ridge=2)` its head,
     `constraint=` its constraint. A method brings the values that the paper selected for this recipe, and keeps them
-    where its own head or constraint is named once more.
+    where its own head or constraint is named once more. `rotation=0.5` wraps the objective in `Rotation`.
     """
+    rotation = changes.pop("rotation", 0)
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     for key in changes:
         check_name("field of TrainConfig", key, fields)
@@ -110,13 +113,30 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
             values[part] = find(spec.name, **spec.fields)
         else:
             values[part] = find(values[part])
-    return TrainConfig(**values)
+    return with_rotation(TrainConfig(**values), rotation)
 
 
 def objective_of(spec: methods.Spec) -> Objective:
     """Return the objective that a method's plain data describes."""
-    fields = {k: objective_of(v) if isinstance(v, methods.Spec) else v for k, v in spec.fields.items()}
-    return build(spec.name, **fields)
+    parts = {field: part_of(field, part) for field, part in spec.fields.items() if isinstance(part, methods.Spec)}
+    return build(spec.name, **{**spec.fields, **parts})
+
+
+def part_of(field: str, spec: methods.Spec) -> Any:
+    """Return the part of an objective that stands in a field: a loss, an augmentation, or another objective."""
+    if field == "loss":
+        return LOSSES[check_name("loss", spec.name, LOSSES)](**spec.fields)
+    return augmentations.build(spec.name, **spec.fields) if field == "transform" else objective_of(spec)
+
+
+def with_rotation(config: TrainConfig, weight: float) -> TrainConfig:
+    """Return a configuration that also predicts rotations, with this weight and the head for it; of 0, the same."""
+    if weight == 0:
+        return config
+    if not isinstance(config.head, LinearHead):
+        raise ValueError(f"rotation must be 0 unless the head is linear, got {weight:g} with {config.head}")
+    objective = Rotation(config.objective, weight=weight)
+    return dataclasses.replace(config, objective=objective, head=head_of("rotation"))
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:

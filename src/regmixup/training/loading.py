@@ -34,6 +34,8 @@ def make_loaders(
             device=device,
             padding=config.crop_padding,
             flip=config.flip,
+            cutout=config.cutout,
+            fill=config.mean,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
     assert isinstance(dataset, (FolderSet, ImageSet))
@@ -68,6 +70,8 @@ def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransf
         jitter=config.color_jitter if files else 0.0,
         rand_augment=config.rand_augment,
         magnitude=config.magnitude,
+        cutout=config.cutout,
+        fill=config.mean,
         orient=config.orient,
     )
 

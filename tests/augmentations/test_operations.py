@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.objectives._augmix_operations import NAMES, Step, apply_step
+from regmixup.augmentations._operations import NAMES, Step, apply_step
 from tests.references import augmix as slow
 
 TONES = ("identity", "autocontrast", "equalize", "posterize", "solarize")

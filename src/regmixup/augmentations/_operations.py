@@ -1,4 +1,4 @@
-"""AugMix's image operations on whole batches, every image with its own operation and level, as PIL computes them.
+"""The operations of AugMix and PixMix on whole batches, each image with its own operation and level, as in PIL.
 
 `apply_step` maps uint8 images to uint8 images. An operation either changes tones (a table of 256 entries per channel)
 or moves pixels (an affine map), so one look-up and one warp serve all of them: an image whose tones change is moved by
@@ -22,11 +22,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regmixup.mixing import sample_uniform
+
 NAMES = (
     "identity", "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x",
     "translate_y",
 )  # fmt: skip
 
+LOWEST_LEVEL = 0.1
 _TONES = 256
 
 
@@ -45,6 +48,13 @@ class Step:
     def whole(self, factor: float) -> Tensor:
         """Return int(factor L)."""
         return (factor * self.level).trunc()
+
+
+def draw_steps(shape: tuple[int, ...], severity: float, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+    """Draw operations, never the identity, levels from 0.1 to the severity, and signs: each of the given shape."""
+    operation = 1 + ((len(NAMES) - 1) * sample_uniform(shape, generator)).long()
+    level = LOWEST_LEVEL + (severity - LOWEST_LEVEL) * sample_uniform(shape, generator)
+    return operation, level, 1 - 2 * (sample_uniform(shape, generator) < 0.5).double()
 
 
 def apply_step(pixels: Tensor, step: Step) -> Tensor:
