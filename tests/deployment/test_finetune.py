@@ -10,6 +10,7 @@ from html import escape
 
 import pytest
 import torch
+from PIL import Image
 
 import regmixup as rm
 from regmixup.cli import main
@@ -363,6 +364,20 @@ def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):
     assert copies > 0
     assert f"; {copies} images to choose or test on are copies of train images, so expect less on new ones" in line
     assert "expect less on new ones" in (run.folder / "report.html").read_text()
+
+
+def test_a_table_of_labels_and_tiff_files_lead_to_a_model(weights, tmp_path):
+    photos, rows = write_photos(tmp_path / "photos", 10), ["path,label"]
+    for path in sorted(photos.rglob("*.jpg")):
+        name = f"{path.parent.name}-{path.stem}.tif"
+        Image.open(path).save(photos / name)
+        rows.append(f"{name},{path.parent.name}")
+    (photos / "labels.csv").write_text("\n".join(rows))
+    run, lines = finetune(photos / "labels.csv", tmp_path / "runs", weights, epochs=0)
+    assert "30 images of 3 classes" in lines
+    predictor = rm.Predictor.load(run.folder / "predictor", device="cpu")
+    assert predictor.class_names == tuple(COLOURS)
+    assert predictor.class_names[predictor(photos / "lime-3.tif").label] == "lime"
 
 
 def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):

@@ -21,8 +21,9 @@ from regmixup.names import printable
 class FinetuneVerb(Request):
     """Fine-tune a pretrained network on a folder of images: train, calibrate, test, and write a report page.
 
-    PATH has one subfolder of images per class, or train/ and val/ or test/ with such subfolders. Prints what it
-    found and chose. Nothing is chosen or fitted on test images. The same command goes on after Ctrl-C.
+    PATH has one subfolder of images per class, or train/ and val/ or test/ with such subfolders; or it is a .csv file
+    with the columns path and label. Prints what it found and chose. Nothing is chosen or fitted on test images. The
+    same command goes on after Ctrl-C.
 
     Example: regmixup finetune ~/photos
 
@@ -32,7 +33,7 @@ class FinetuneVerb(Request):
     """
 
     photos: Positional[Path]
-    """A folder of class folders, or one with train/ and val/ or test/."""
+    """A folder of class folders, or one with train/ and val/ or test/; or a .csv file of path,label."""
     against: str | None = None
     """Compare --method with this one instead: both are trained on five folds, and the paired difference is printed."""
     runs: Path = Path("runs")

@@ -24,7 +24,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.reading import load_files
 from regmixup.deployment.calibration import Labelled, fit_temperature
 from regmixup.deployment.finetune import Watch
-from regmixup.deployment.folder import Advance, check_counts
+from regmixup.deployment.folder import Advance, describe_few
 from regmixup.deployment.job import Job, check_method, prepare
 from regmixup.deployment.probe import FEWEST_EPOCHS
 from regmixup.deployment.request import Request
@@ -163,7 +163,8 @@ def _folds(job: Job) -> Iterator[Job]:
     name = job.photos.parts["train"].name
     part = find(name).part
     whole = part.of if part is not None else name
-    check_counts(load_files(whole), FOLDS, "one for each fold, beside those kept for the test")
+    if few := describe_few(load_files(whole), FOLDS, "one for each fold, beside those kept for the test"):
+        raise ValueError(f"photos: {few}")
     for number in range(1, FOLDS + 1):
         outside = f"{whole}/without-{number}-of-{FOLDS}"
         names = {

@@ -45,7 +45,8 @@ def finetune(
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
-    path: a folder with one subfolder of images per class, or one with train/ and val/ or test/; see `folder.inspect`.
+    path: a folder with one subfolder of images per class, or one with train/ and val/ or test/, or a CSV file with the
+    columns path and label; see `folder.inspect`.
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
     method, minutes, epochs, image_size, class_weights, acceptance, risk, score, export, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
