@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
@@ -121,7 +122,7 @@ def compare(
     """
     request = Request(**options)
     check_method(replace(request, method=against))
-    if against == request.method or request.epochs == 0:
+    if against == request.method or request.epochs == 0 or request.freeze:
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
     if request.export is not None or request.risk is not None:
         raise ValueError("export and risk are for a model, and a comparison makes none: leave them out")
@@ -136,6 +137,7 @@ def compare(
         f"{f', about {minutes:.0f} min' if plan.pace else ''}; the same command goes on after Ctrl-C"
     )
     methods = (request.method, against)
+    train_here = partial(train, runs=runs, device=job.device, workers=request.workers, tensorboard=request.tensorboard)
     values: dict[str, dict[str, list[float]]] = {method: {metric: [] for metric in METRICS} for method in methods}
     for number, fold in enumerate(folds, 1):
         weights = work / f"probe-{number}.safetensors"
@@ -143,8 +145,7 @@ def compare(
         for method, by_metric in values.items():
             trained = replace(fold, request=replace(fold.request, method=method))
             config = trained.configure(epochs=epochs, init=str(weights))
-            hooks = watch(f"fold {number} of {FOLDS}, {method}", config)
-            run = train(config, runs, device=job.device, workers=request.workers, **hooks)
+            run = train_here(config, **watch(f"fold {number} of {FOLDS}, {method}", config))
             for metric, value in _measure(run, fold).items():
                 by_metric[metric].append(value)
         accuracies = ", ".join(f"{method} {percent(by_metric['accuracy'][-1])}" for method, by_metric in values.items())

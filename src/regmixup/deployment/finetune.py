@@ -24,7 +24,6 @@ from regmixup.deployment.finish import finish
 from regmixup.deployment.folder import Advance
 from regmixup.deployment.job import prepare
 from regmixup.deployment.request import Request
-from regmixup.run_folder import FITTED
 from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
@@ -48,7 +47,8 @@ def finetune(
     path: a folder with one subfolder of images per class, or one with train/ and val/ or test/, or a CSV file with the
     columns path and label; see `folder.inspect`.
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
-    method, minutes, epochs, image_size, class_weights, acceptance, risk, score, export, seed, device, workers.
+    method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
+    risk, score, export, tensorboard, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 
@@ -70,8 +70,9 @@ def finetune(
     candidates = {"linear probe": train_here(job.configure(epochs=0, init=str(weights)))}
     if plan.epochs:
         config = job.configure(epochs=plan.epochs, init=str(weights))
-        candidates["fine-tuned"] = train_here(config, **watch("fine-tuning", config))
+        hooks = watch("fine-tuning", config)
+        candidates["fine-tuned"] = train_here(config, tensorboard=request.tensorboard, **hooks)
     run = finish(job, candidates)
-    use = shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])
-    job.say(f"{time.monotonic() - begun:.0f} s in all. Use it: {use}")
+    job.say(f"time         {time.monotonic() - begun:.0f} s in all. To use the model:")
+    job.say(shlex.join(["regmixup", "predict", str(run.folder), "photo.jpg"]))
     return run

@@ -33,6 +33,7 @@ from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import percent
 from regmixup.networks import build, check_network
 from regmixup.networks.contract import LinearHead
+from regmixup.networks.precision import check_precision
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
@@ -40,17 +41,22 @@ from regmixup.training.run import Run
 
 RECIPE: dict[str, Any] = {
     "optimizer": "adamw",
-    "lr": 3e-4,
-    "min_lr": 1e-6,
     "warmup_lr": 0.0,
     "cooldown_epochs": 0,
     "weight_decay": 0.05,
     "decay_on": "weights",
     "clip_norm": 1.0,
-    "crop_area": 0.35,
     "orient": True,
 }
-"""The recipe for training all weights, beside size, epochs and batches."""
+"""The recipe for training all weights, beside what the request decides."""
+AUGMENTATION: dict[str, dict[str, Any]] = {
+    "none": {"crop_area": 1.0, "flip": False, "color_jitter": 0.0},
+    "light": {"crop_area": 0.8, "color_jitter": 0.0},
+    "standard": {"crop_area": 0.35},
+    "strong": {"crop_area": 0.35, "rand_augment": 2, "random_erasing": 0.25},
+}
+"""Fields of the recipe by the name of an augmentation; see `Request`."""
+_MIN_LR = 1e-6
 
 
 def prepare(
@@ -58,10 +64,13 @@ def prepare(
 ) -> Job:
     """Check what can be checked before training, read the folder, and say what was found and chosen."""
     request.check()
+    request = replace(request, epochs=0 if request.freeze else request.epochs)
     Calibration(acceptance=request.acceptance, risk=request.risk, score=request.score)  # checks them now
     check_writable(Path(runs) / "finetune.json")
     device = choose_device(request.device)
     check_present(device)
+    if request.precision != "auto":
+        check_precision(request.precision, device)
     check_method(request)
     check_network(request.backbone)
     find_folder(path)
@@ -111,13 +120,13 @@ def expected_images(request: Request) -> dict[str, Any]:
     }
 
 
-def suggest_batch(images: int) -> int:
-    """Return the batch size: 32, or less where it leaves a single image over, which has no batch statistics.
+def suggest_batch(images: int, most: int = 32) -> int:
+    """Return the batch size, or less where it leaves a single image over, which has no batch statistics.
 
-    >>> [suggest_batch(n) for n in (280, 33, 65, 7, 1)]
-    [32, 31, 31, 7, 1]
+    >>> [suggest_batch(n) for n in (280, 33, 65, 7, 1)], suggest_batch(7, 1)
+    ([32, 31, 31, 7, 1], 1)
     """
-    return next((size for size in range(min(32, images), 1, -1) if images % size != 1), images)
+    return next((size for size in range(min(most, images), 1, -1) if images % size != 1), min(most, images))
 
 
 @dataclass(frozen=True)
@@ -163,12 +172,16 @@ class Job:
             "imagenet-resnet50",
             **how,
             **RECIPE,
+            **AUGMENTATION[self.request.augmentation],
             **expected_images(self.request),
             train_set=train_images.name,
             network=self.request.backbone,
             init=init or self.request.init,
             epochs=epochs,
-            batch_size=suggest_batch(len(train_images)),
+            batch_size=suggest_batch(len(train_images), self.request.batch_size),
+            lr=self.request.lr,
+            min_lr=min(_MIN_LR, self.request.lr),
+            precision=self.request.precision,
             warmup_epochs=min(1.0, epochs / 10),
             seed=self.request.seed,
         )
@@ -179,12 +192,16 @@ class Job:
 
     def describe(self) -> str:
         """Return lines about what was chosen before anything is measured."""
-        config = self.configure(epochs=1)
+        config, request = self.configure(epochs=1), self.request
+        training = "a linear probe on stored features of the frozen backbone (--freeze)"
+        if request.epochs != 0:
+            training = (
+                f"a linear probe on stored features, then all weights: {request.method} (--method), AdamW at "
+                f"{config.lr:g} (--lr), batches of {config.batch_size}, augmentation {request.augmentation}"
+            )
         return (
             f"backbone     {config.network} (--backbone) on images of {config.image_size} pixels (--image-size)\n"
-            f"training     a linear probe on stored features, then all weights: {self.request.method} (--method), "
-            f"AdamW at {config.lr:g}, batches of {config.batch_size}, class weights {self.request.class_weights} "
-            "(--class-weights)\n"
+            f"training     {training}, class weights {request.class_weights} (--class-weights)\n"
             f"weights      {str(self.initial).removeprefix('init: ')}"
         )
 
