@@ -83,9 +83,7 @@ class TestRoundTrip:
         def name(train_set):
             return configure("imagenet-resnet50", "dnn", train_set=train_set, network="timm/resnet18").name
 
-        assert re.fullmatch(
-            r"dnn-photos-resnet18-s0-[0-9a-f]{12}", name(f"folder:{tmp_path}/photos/train-85/train-82")
-        )
+        assert re.fullmatch(r"dnn-photos-resnet18-s0-[0-9a-f]{12}", name(f"folder:{tmp_path}/photos/train-85/train-82"))
         assert name(f"folder:{tmp_path}/fruit/Train").startswith("dnn-fruit-resnet18-")
         assert name("folder:/train").startswith("dnn-train-resnet18-")
         assert name("folder:photos/train-90").startswith("erm-folder-photos-train-90-timm-")

@@ -33,7 +33,7 @@ class FinetuneVerb(Request):
 
     Example: regmixup finetune ~/photos --minutes 30 --backbone timm/resnet50 --init resnet50.pth --export model.onnx
 
-    Example: regmixup finetune labels.csv --freeze
+    Example: regmixup finetune labels.csv --freeze --ood ~/other-images
 
     Example: regmixup finetune ~/photos --minutes 60 --against regmixup
     """
@@ -53,7 +53,7 @@ GROUPS = {
     "the training of all weights": (
         "minutes", "epochs", "method", "lr", "batch_size", "augmentation", "precision", "class_weights", "seed",
     ),
-    "the decisions": ("acceptance", "risk", "score"),
+    "the decisions": ("acceptance", "risk", "score", "ood"),
     "what is written": ("runs", "export", "tensorboard"),
     "a comparison of two methods on your images": ("against",),
     "the machine": ("device", "workers"),

@@ -196,6 +196,27 @@ def _find_notes(train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
     return notes
 
 
+def find_outliers(path: str | Path) -> FolderSet:
+    """Return all image files under a folder of images of no class, whatever its subfolders; raise if it has none."""
+    folder = Path(path).expanduser().resolve()
+    files = tuple(image_files(folder)) if folder.is_dir() else ()
+    if not files:
+        raise ValueError(f"ood must be a folder of images, found none in {folder}")
+    return FolderSet(files, torch.zeros(len(files), dtype=torch.int64), ("none",), f"folder:{folder}", folder)
+
+
+def check_outliers(outliers: FolderSet, photos: PhotoFolder, advance: Advance) -> None:
+    """Raise if files cannot be decoded, or are photographs of a class."""
+    unreadable = find_unreadable(outliers.paths, advance)
+    of_a_class = {path for part in photos.parts.values() for path in part.paths}
+    wrong = [path for path in outliers.paths if path in unreadable or path in of_a_class]
+    if wrong:
+        raise ValueError(
+            f"ood must hold images of no class that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
+            f"among the photos: {printable(shortened(wrong, _SHOWN))}"
+        )
+
+
 def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
     """Return the names of the parts as datasets, by role, and how they came about.
 

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
-from regmixup.deployment.folder import Advance, PhotoFolder, find_folder, inspect
+from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_folder, find_outliers, inspect
 from regmixup.deployment.probe import (
     Features,
     Plan,
@@ -30,7 +31,7 @@ from regmixup.deployment.probe import (
 )
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
-from regmixup.names import percent
+from regmixup.names import percent, shortened
 from regmixup.networks import build, check_network
 from regmixup.networks.contract import LinearHead
 from regmixup.networks.precision import check_precision
@@ -57,6 +58,8 @@ AUGMENTATION: dict[str, dict[str, Any]] = {
 }
 """Fields of the recipe by the name of an augmentation; see `Request`."""
 _MIN_LR = 1e-6
+FEATURES = "features.safetensors"
+"""The file of the train images' features on which a probe was fitted last, beside the probe's."""
 
 
 def prepare(
@@ -74,11 +77,14 @@ def prepare(
     check_method(request)
     check_network(request.backbone)
     find_folder(path)
+    outliers = find_outliers(request.ood) if request.ood is not None else None
     request = replace(request, init=identify(request.init, request.backbone))  # last, as it may download the weights
     initial = _check_weights(request)
     say(f"reading      {path}: every file is decoded once")
     photos = inspect(path, advance)
-    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance)
+    if outliers is not None:
+        check_outliers(outliers, photos, advance)
+    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance, outliers=outliers)
     job.say(photos.describe(class_weights=request.class_weights))
     job.say(job.describe())
     return job
@@ -97,11 +103,27 @@ def check_method(request: Request) -> None:
 
 
 def _check_weights(request: Request) -> InitialWeights:
-    """Raise if the weights do not suit the backbone; return which of them it takes, a new head aside."""
+    """Raise if the weights do not suit the backbone; return which of them it takes, a new head aside.
+
+    All of the backbone's must be there: a probe on partly random features would be poor, and nothing would say why.
+    """
     config = configure("imagenet-resnet50", network=request.backbone, init=request.init, **expected_images(request))
     with torch.random.fork_rng([]):
         model = build(request.backbone, num_classes=1, image_size=config.image_size)
-    return load_initial_weights(model, config, input_shape=(3, config.image_size, config.image_size))
+    side, patches = config.image_size, getattr(next(model.backbone.children(), None), "patch_embed", None)
+    patch = max(patches.patch_size) if isinstance(getattr(patches, "patch_size", None), tuple) else 1
+    if side % patch:  # timm would cut off what is left at the border
+        near = patch * max(1, round(side / patch))
+        raise ValueError(
+            f"image_size must be a multiple of {patch}, the patches of {request.backbone}, such as {near}, got {side}"
+        )
+    initial = load_initial_weights(model, config, input_shape=(3, side, side))
+    if random := [name for name in initial.initialised if not name.startswith("head.")]:
+        raise ValueError(
+            f"init must hold all weights of {request.backbone} for images of {side} pixels, {initial.source} has none "
+            f"that fit {shortened(random, 4)}"
+        )
+    return initial
 
 
 def expected_images(request: Request) -> dict[str, Any]:
@@ -134,7 +156,7 @@ class Job:
     """The request and the images.
 
     initial: which weights the backbone starts from. print_line: called with every line that is said. advance: called
-    with the images done. log: the lines said so far.
+    with the images done. outliers: images of no class. log: the lines said so far.
     """
 
     runs: Path
@@ -144,6 +166,7 @@ class Job:
     device: torch.device
     print_line: Callable[[str], object]
     advance: Advance
+    outliers: FolderSet | None = None
     log: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
@@ -256,6 +279,7 @@ class Job:
         with torch.no_grad():
             model.head.weight.copy_(head.weight)
             model.head.bias.copy_(head.bias)
+        save_tensors(path.with_name(FEATURES), {"features": train_features.values, "labels": train_features.labels}, {})
         save_tensors(path, model.state_dict(), {"decay": str(head.decay)})
         self.say(
             f"probe        {percent(head.accuracy)} of the validation images right, decay {head.decay:g} chosen on "

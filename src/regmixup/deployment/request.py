@@ -53,6 +53,9 @@ class Request:
     score: str = "entropy"
     """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
     dempster_shafer, energy or another score of logits."""
+    ood: Path | None = None
+    """A folder of images of no class. How well they are told from test images is reported, by the model's score and by
+    nearest neighbours in its features. They choose nothing."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
     tensorboard: bool = False
