@@ -64,7 +64,7 @@ GROUPS = {
 def main(args: Sequence[str]) -> None:
     if {"-h", "--help"} & {*args}:
         print_help()
-        return
+        raise SystemExit(0)  # as --help of the verbs that the CLI library serves
     verb = parse(FinetuneVerb, "finetune", args)
     console = Console()
     _say(console, "loading      PyTorch, which may take some seconds")

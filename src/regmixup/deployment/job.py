@@ -110,7 +110,8 @@ def _check_weights(request: Request) -> InitialWeights:
     config = configure("imagenet-resnet50", network=request.backbone, init=request.init, **expected_images(request))
     with torch.random.fork_rng([]):
         model = build(request.backbone, num_classes=1, image_size=config.image_size)
-    side, patches = config.image_size, getattr(next(model.backbone.children(), None), "patch_embed", None)
+    side = config.image_size
+    patches: Any = getattr(next(model.backbone.children(), None), "patch_embed", None)
     patch = max(patches.patch_size) if isinstance(getattr(patches, "patch_size", None), tuple) else 1
     if side % patch:  # timm would cut off what is left at the border
         near = patch * max(1, round(side / patch))
