@@ -124,8 +124,8 @@ def compare(
     check_method(replace(request, method=against))
     if against == request.method or request.epochs == 0 or request.freeze:
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
-    if request.export is not None or request.risk is not None:
-        raise ValueError("export and risk are for a model, and a comparison makes none: leave them out")
+    if (request.export, request.risk, request.ood) != (None, None, None):
+        raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)

@@ -5,6 +5,7 @@
     plan       the pace of training is measured; it decides the epochs       probe.py
     fine-tune  all weights, from the probe's head; an ordinary run           `rm.train`
     finish     the better of both on validation, calibrated, tested          finish.py
+               its score beside nearest neighbours in the features           detection.py
 
 Both the probe and the fine-tuned model are ordinary runs; the probe's has no epochs, its weights are those of the file
 it starts from. Nothing is chosen or fitted on test images.
@@ -48,7 +49,7 @@ def finetune(
     columns path and label; see `folder.inspect`.
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
     method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
-    risk, score, export, tensorboard, seed, device, workers.
+    risk, score, ood, export, tensorboard, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 
