@@ -83,11 +83,9 @@ class TestRoundTrip:
         def name(train_set):
             return configure("imagenet-resnet50", "dnn", train_set=train_set, network="timm/resnet18").name
 
-        assert re.fullmatch(
-            r"erm-photos-timm-resnet18-s0-[0-9a-f]{12}", name(f"folder:{tmp_path}/photos/train-85/train-82")
-        )
-        assert name(f"folder:{tmp_path}/fruit/Train").startswith("erm-fruit-timm-")
-        assert name("folder:/train").startswith("erm-train-timm-")
+        assert re.fullmatch(r"dnn-photos-resnet18-s0-[0-9a-f]{12}", name(f"folder:{tmp_path}/photos/train-85/train-82"))
+        assert name(f"folder:{tmp_path}/fruit/Train").startswith("dnn-fruit-resnet18-")
+        assert name("folder:/train").startswith("dnn-train-resnet18-")
         assert name("folder:photos/train-90").startswith("erm-folder-photos-train-90-timm-")
 
     def test_fields_left_out_take_their_defaults(self):

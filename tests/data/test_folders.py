@@ -41,7 +41,7 @@ def test_agrees_with_torchvision(tmp_path: Path) -> None:
 
 def test_formats_nested_folders_and_links(tmp_path: Path) -> None:
     pixels = smooth_image(1, 40, 40)
-    for suffix in ("png", "bmp", "webp", "ppm", "jpg", "JPG", "jpeg"):
+    for suffix in ("png", "bmp", "webp", "ppm", "jpg", "JPG", "jpeg", "tif", "TIFF", "gif"):
         write_image(tmp_path / "set" / "a" / f"image-{suffix}.{suffix}", pixels)
     write_image(tmp_path / "elsewhere" / "one.png", pixels)
     (tmp_path / "set" / "a").mkdir(parents=True, exist_ok=True)
@@ -51,10 +51,10 @@ def test_formats_nested_folders_and_links(tmp_path: Path) -> None:
     write_image(tmp_path / "set" / "a" / ".ipynb_checkpoints" / "a-checkpoint.png", pixels)
     (tmp_path / "set" / ".git").mkdir()
     found = data.load(f"folder:{tmp_path / 'set'}")
-    assert len(found) == 8
+    assert len(found) == 11
     assert found.classes == ("a",)
     lossless = found.select(
-        torch.tensor([i for i, p in enumerate(found.paths) if p.endswith((".png", ".bmp", ".ppm"))])
+        torch.tensor([i for i, p in enumerate(found.paths) if p.endswith((".png", ".bmp", ".ppm", ".tif", ".TIFF"))])
     )
     for image in decode(lossless, resize=40, crop=40).images:
         np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), pixels)
@@ -69,6 +69,18 @@ def test_modes_become_rgb(tmp_path: Path) -> None:
     assert decode(data.load(f"folder:{tmp_path / 'set'}"), resize=32, crop=32).images.shape == (6, 3, 32, 32)
     with pytest.raises(ValueError, match="expected 8 or 16 bits per channel, found Pillow's mode F"):
         open_rgb(Image.fromarray(np.zeros((4, 4), np.float32)))
+
+
+def test_of_several_images_in_a_file_the_first_is_read_and_16_bits_are_scaled(tmp_path: Path) -> None:
+    first, second = (Image.fromarray(np.full((6, 5, 3), value, np.uint8)) for value in (40, 200))
+    for suffix in ("gif", "tif"):
+        first.save(tmp_path / f"two.{suffix}", save_all=True, append_images=[second])
+        with Image.open(tmp_path / f"two.{suffix}") as image:
+            assert image.n_frames == 2
+        np.testing.assert_array_equal(np.asarray(open_rgb(tmp_path / f"two.{suffix}")), np.asarray(first))
+    for order in ("<", ">"):
+        Image.fromarray(np.full((6, 5), 40 * 256 + 7, f"{order}u2")).save(tmp_path / "deep.tif")
+        np.testing.assert_array_equal(np.asarray(open_rgb(tmp_path / "deep.tif")), np.asarray(first))
 
 
 def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from .official import (
     write_tiny_imagenet,
 )
 
+PICTURES = ("jpg", "png", "bmp", "webp", "ppm", "tif", "gif")
+
 
 def mutations(content: bytes, count: int, rng: random.Random) -> Iterator[bytes]:
     """Cut the file, flip bits, or overwrite a stretch; half of the changes lie near the beginning."""
@@ -51,7 +53,7 @@ def python3_cifar(root: Path) -> None:
 
 
 def write_pictures(root: Path) -> None:
-    for suffix in ("jpg", "png", "bmp", "webp", "ppm"):
+    for suffix in PICTURES:
         write_image(root / "pictures" / "a" / f"{suffix}.{suffix}", smooth_image(3, 24, 20))
 
 
@@ -68,7 +70,7 @@ CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
     (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/val/images/val_1.JPEG", 150),
     (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/val/val_annotations.txt", 60),
     (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/wnids.txt", 30),
-    *((write_pictures, "folder:pictures", f"pictures/a/{s}.{s}", 80) for s in ("jpg", "png", "bmp", "webp", "ppm")),
+    *((write_pictures, "folder:pictures", f"pictures/a/{s}.{s}", 80) for s in PICTURES),
 ]
 
 
@@ -96,7 +98,7 @@ def test_damaged_files_are_refused_or_read(case: int, share: int, tmp_path: Path
             assert images.images.shape[1:] == read.images.shape[1:]
             assert len(images.images) == len(images.labels)
         assert time.process_time() - started < 10
-    assert refused or path.suffix in (".JPEG", ".bmp", ".ppm", ".txt")
+    assert refused or path.suffix in (".JPEG", ".bmp", ".ppm", ".gif", ".txt")
     assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
     path.write_bytes(content)
     assert load(name, tmp_path).fingerprint == read.fingerprint

@@ -42,6 +42,16 @@ def tag(orientation):
     return exif.tobytes()
 
 
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_tiff_is_turned_once(tmp_path, orientation, compression):
+    """Pillow turns it when it reads it; `orient` must not turn it again."""
+    path = tmp_path / "photo.tif"
+    as_stored(picture(), orientation).save(path, compression=compression, tiffinfo={ORIENTATION: orientation})
+    for turned in (open_rgb(path), upright(open_rgb(path))):
+        np.testing.assert_array_equal(np.asarray(turned), np.asarray(picture()))
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """The same pictures three times, in every orientation: upright, as a camera stores them, and that without EXIF."""

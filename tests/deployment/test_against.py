@@ -169,7 +169,9 @@ def test_the_epochs_are_those_that_fit_and_at_least_five(photos, tmp_path, monke
         ({"epochs": 0}, "trained for 1 epoch or more"),
         ({"against": "regmix"}, "did you mean 'regmixup'"),
         ({"against": "sngp"}, "single network with a linear head"),
-        ({"export": "model.pt2"}, "export and risk are for a model"),
+        ({"epochs": None, "freeze": True}, "trained for 1 epoch or more"),
+        ({"export": "model.pt2"}, "export, risk and ood are for a model"),
+        ({"ood": "other"}, "export, risk and ood are for a model"),
         ({"score": "entropie"}, "did you mean 'entropy'"),
     ],
 )

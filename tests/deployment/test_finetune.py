@@ -1,18 +1,22 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
+import io
 import os
 import re
 import shlex
 import shutil
 import signal
-from dataclasses import replace
+from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
+from rich.console import Console
 
 import regmixup as rm
+from regmixup.cli import finetune as cli_finetune
 from regmixup.cli import main
 from regmixup.data import load
 from regmixup.data.roles import validation_of
@@ -20,8 +24,10 @@ from regmixup.deployment import job, probe
 from regmixup.deployment.calibration import Promise, first_rows
 from regmixup.deployment.finish import predicted_answers
 from regmixup.deployment.folder import load_files
+from regmixup.deployment.request import Request
 from regmixup.storage import read_table, write_table
 from regmixup.training.checkpoint import read_checkpoint
+from regmixup.training.loading import train_transform
 from tests.report.test_page import data_of
 
 from .photos import BACKBONE, COLOURS, write_photos, write_weights
@@ -78,13 +84,13 @@ def test_all_that_was_chosen_is_said(finished):
         "apple 14, lime 14, plum 14",
         "cut by content, 70/15/15 of every class",
         f"{BACKBONE} (--backbone) on images of 32 pixels",
-        "all weights: dnn (--method), AdamW at 0.0003",
+        "all weights: dnn (--method), AdamW at 0.0003 (--lr), batches of 30, augmentation standard",
         "epochs       3 (given)",
         "the threshold of entropy accepts",
     ):
         assert said in lines
     *said, last = lines.splitlines()
-    assert "s in all. Use it" in last
+    assert last.startswith("regmixup predict ")
     assert all(line[12] == " " != line[13] for line in said)  # the text of all lines begins in one column
 
 
@@ -204,7 +210,7 @@ def test_results_are_those_of_the_test_part(finished):
     assert f"{100 * record['test']['accuracy']['value']:.1f} % of {len(test)} test images right" in page
     for line in finished[1].splitlines():  # the page repeats what the terminal said, so they cannot differ
         said = line[13:].strip()
-        assert escape(said) in page or line.startswith(("reading", "export")) or "s in all" in line
+        assert escape(said) in page or line.startswith(("reading", "export", "time", "regmixup predict"))
     assert "http" not in page.partition("Content-Security")[2].partition(">")[2]
 
 
@@ -217,9 +223,10 @@ def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_cal
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
     photo = next(iter(load(run.config.train_set).paths))
     answers = []
-    use = shlex.split(lines.rpartition("Use it: ")[2])  # the last line, as a shell reads it: the folder has spaces
-    assert use == ["regmixup", "predict", str(run.folder / "predictor"), "photo.jpg"]
-    for model in (str(run.folder), use[2]):
+    use = shlex.split(lines.splitlines()[-1])  # as a shell reads it: the folder has spaces
+    assert use == ["regmixup", "predict", str(run.folder), "photo.jpg"]
+    assert run.folder.name.startswith("dnn-fruit-test_resnet-s0-")
+    for model in (str(run.folder / "predictor"), use[2]):
         assert main(["predict", model, photo]) == 0
         answers.append([line for line in capsys.readouterr().out.splitlines() if line.startswith(photo)])
     assert answers[0] == answers[1] != []
@@ -264,9 +271,80 @@ def test_images_are_counted(folder, weights, tmp_path, monkeypatch):
     assert counted == [*[("reading", 1, 42)] * 42, *(("features", done, 36) for done in (0, 20, 10, 6))]
 
 
-def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path, monkeypatch):
-    monkeypatch.setitem(job.RECIPE, "lr", 3.0)
-    run, lines = finetune(folder, tmp_path, weights, method="dnn")
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ({"lr": 1e-7}, {"lr": 1e-7, "min_lr": 1e-7}),
+        ({"batch_size": 8}, {"batch_size": 8}),
+        ({"batch_size": 29}, {"batch_size": 28}),  # 29 would leave one of 30 images over
+        ({"augmentation": "none"}, {"crop_area": 1.0, "flip": False, "color_jitter": 0.0}),
+        ({"augmentation": "light"}, {"crop_area": 0.8, "flip": True, "color_jitter": 0.0}),
+        ({"augmentation": "strong"}, {"rand_augment": 2, "random_erasing": 0.25, "color_jitter": 0.4}),
+        ({"precision": "bfloat16"}, {"precision": "bfloat16"}),
+    ],
+)
+def test_flags_reach_the_training_and_change_nothing_else(prepared, asked, fields):
+    plain = prepared.configure(epochs=2)
+    changed = replace(prepared, request=replace(prepared.request, **asked)).configure(epochs=2)
+    assert {name: getattr(changed, name) for name in fields} == fields
+    assert replace(changed, **{name: getattr(plain, name) for name in (*fields, "crop_area")}) == plain
+    assert plain.crop_area == 0.35
+
+
+@pytest.fixture(scope="module")
+def prepared(folder, weights, tmp_path_factory):
+    request = Request(backbone=BACKBONE, init=str(weights), image_size=32, device="cpu")
+    return job.prepare(folder, tmp_path_factory.mktemp("none"), request, say=str, advance=lambda *_: None)
+
+
+def test_no_augmentation_shows_the_whole_image(prepared):
+    """A crop of all of the area, resized: with a mark in each corner, none is ever cut off or moved."""
+    config = replace(prepared, request=replace(prepared.request, augmentation="none")).configure(epochs=1)
+    transform = train_transform(prepared.photos.parts["train"], config).build()
+    marked = Image.new("RGB", (48, 40))
+    marked.paste((255, 0, 0), (0, 0, 8, 8))
+    marked.paste((0, 255, 0), (40, 32, 48, 40))
+    for _ in range(10):
+        shown = transform(marked)
+        assert shown.size == (32, 32)
+        assert shown.getpixel((1, 1)) == (255, 0, 0)
+        assert shown.getpixel((30, 30)) == (0, 255, 0)
+
+
+def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "measure_pace", lambda *_: pytest.fail("the pace decides nothing here"))
+    run, lines = finetune(folder, tmp_path, weights, epochs=None, freeze=True)
+    assert list(opened(tmp_path)) == [0]
+    assert "a linear probe on stored features of the frozen backbone (--freeze)" in lines
+    assert "all weights" not in lines
+    taken = run.model(device="cpu").state_dict()["backbone.0.conv1.0.weight"]
+    assert torch.equal(taken, torch.load(weights, weights_only=True)["conv1.0.weight"])
+
+
+def test_event_files_are_those_of_fine_tuning(folder, weights, tmp_path):
+    finetune(folder, tmp_path, weights, epochs=1, tensorboard=True)
+    runs = opened(tmp_path)
+    assert [len(list(runs[epochs].folder.rglob("events.out.tfevents.*"))) for epochs in (0, 1)] == [0, 1]
+
+
+def test_the_command_to_copy_stays_on_one_line_of_a_narrow_terminal():
+    written = io.StringIO()
+    line = f"regmixup predict {'runs/' * 20}:smile: [bold] photo.jpg"
+    cli_finetune._say(Console(file=written, force_terminal=True, width=40), line)
+    assert line in re.sub(r"\x1b\[[0-9;]*m", "", written.getvalue()).splitlines()
+
+
+def test_the_help_has_every_flag_once_with_its_text(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["finetune", "--help"])
+    said = capsys.readouterr().out
+    for field in fields(cli_finetune.FinetuneVerb):
+        flag = f"--{field.name.replace('_', '-')}"
+        assert len(re.findall(rf"^  {flag} +[A-Zab]", said, re.M)) == (field.name != "photos"), flag
+
+
+def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path):
+    run, lines = finetune(folder, tmp_path, weights, method="dnn", lr=3.0)
     right = read_table(run.folder / "finetune.json")["validation"]
     assert right["fine-tuned"]["right"] < right["linear probe"]["right"]
     assert "so the probe is kept" in lines
@@ -387,6 +465,20 @@ def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):
     assert copies > 0
     assert f"; {copies} images to choose or test on are copies of train images, so expect less on new ones" in line
     assert "expect less on new ones" in (run.folder / "report.html").read_text()
+
+
+def test_a_table_of_labels_and_tiff_files_lead_to_a_model(weights, tmp_path):
+    photos, rows = write_photos(tmp_path / "photos", 10), ["path,label"]
+    for path in sorted(photos.rglob("*.jpg")):
+        name = f"{path.parent.name}-{path.stem}.tif"
+        Image.open(path).save(photos / name)
+        rows.append(f"{name},{path.parent.name}")
+    (photos / "labels.csv").write_text("\n".join(rows))
+    run, lines = finetune(photos / "labels.csv", tmp_path / "runs", weights, epochs=0)
+    assert "30 images of 3 classes" in lines
+    predictor = rm.Predictor.load(run.folder / "predictor", device="cpu")
+    assert predictor.class_names == tuple(COLOURS)
+    assert predictor.class_names[predictor(photos / "lime-3.tif").label] == "lime"
 
 
 def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):

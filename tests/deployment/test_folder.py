@@ -68,7 +68,7 @@ def test_unreadable_files_are_refused_by_name(tmp_path):
     text.write_text("no image")
     gone.symlink_to(tmp_path / "nowhere")
     each = rf"{cut} \(.*truncated.*\), {text} \(.* file 'notes\.png'\), {gone} \(.*No such file .*: 'x\.jpg'\)"
-    with pytest.raises(ValueError, match=rf"(?i)3 in .* cannot: {each}\. Replace or delete them"):
+    with pytest.raises(ValueError, match=rf"(?i)3 cannot: {each}\. Replace or delete them"):
         inspect(tmp_path)
 
 
@@ -76,16 +76,16 @@ def test_a_jpeg_with_too_many_pixels_is_refused_before_training_as_any_other_for
     write_photos(tmp_path, 6)
     for module in ("regmixup.data.decode", "regmixup.deployment.folder"):
         monkeypatch.setattr(f"{module}.MAX_PIXELS", 100)
-    with pytest.raises(ValueError, match=r"18 in .* cannot: (.*expected at most 100 pixels){10}.* and 8 more\."):
+    with pytest.raises(ValueError, match=r"18 cannot: (.*expected at most 100 pixels){10}.* and 8 more\."):
         inspect(tmp_path)
 
 
 def test_images_of_formats_that_are_not_read_are_told(tmp_path):
     write_photos(tmp_path, 6)
     assert "not read" not in inspect(tmp_path).describe()
-    for name in ("lime/a.TIF", "lime/b.tif", "plum/c.heic", "plum/.d.gif", "plum/notes.txt"):
+    for name in ("lime/a.AVIF", "lime/b.avif", "plum/c.heic", "plum/.d.heic", "plum/notes.txt"):
         (tmp_path / name).write_bytes(b"")
-    assert "not read were left out (1 .heic, 2 .tif): convert them" in inspect(tmp_path).describe()
+    assert "not read were left out (2 .avif, 1 .heic): convert them" in inspect(tmp_path).describe()
 
 
 def copies_of_one_image(folder):
@@ -118,12 +118,12 @@ def classes_a_level_deeper(folder):
     [
         (lambda folder: None, "found no folder"),
         (other_formats, r"must be .jpg or .png files .*\(2 \.heic\): convert them to \.png or \.jpg$"),
-        (one_class, "at least two classes, found apple.*add a folder"),
-        (classes_a_level_deeper, "found fruit .*name it if the classes are folders in it"),
+        (one_class, "at least two classes, found apple.*add images that are not"),
+        (classes_a_level_deeper, "found fruit .*name its folder if the classes are folders in it"),
         (copies_of_one_image, "at least 3 different images of every class.* found plum 1 .*add images"),
         (
             new_class_in_test,
-            "test must have classes of the train part alone.*pear.*to train/, or remove these folders$",
+            "other parts must have classes of the train part alone, .*test also has pear: .*or remove these folders$",
         ),
     ],
 )
@@ -131,6 +131,55 @@ def test_what_cannot_be_learned_from_is_refused_with_the_remedy(tmp_path, write,
     write(tmp_path / "photos")
     with pytest.raises(ValueError, match=message):
         inspect(tmp_path / "photos")
+
+
+def test_all_problems_are_told_at_once_and_files_that_cannot_be_read_do_not_count(tmp_path):
+    """Lime has three images, one of them damaged, so two: else a second try would be refused for these."""
+    write_photos(tmp_path / "train", 3)
+    write_photos(tmp_path / "test", 3, first=50, colours={"Apple": COLOURS["apple"], "lime": COLOURS["lime"]})
+    (tmp_path / "train" / "lime" / "2.jpg").write_bytes(b"no image")
+    (tmp_path / "train" / "plum" / "2.jpg").unlink()
+    (tmp_path / "train" / "plum" / "1.jpg").unlink()
+    with pytest.raises(ValueError, match=rf"3 problems in {tmp_path}:\n") as error:
+        inspect(tmp_path)
+    decoded, few, strange, case = str(error.value).splitlines()[1:]
+    assert "1 cannot: " in decoded
+    assert "lime/2.jpg (cannot identify" in decoded
+    assert "at least 2 different images of every class" in few
+    assert "found plum 1 in" in few
+    assert "test also has Apple: " in strange
+    assert case == "- names of classes differ in case alone, which may be one class: Apple and apple"
+    write_photo(tmp_path / "train" / "plum" / "1.jpg", COLOURS["plum"], 77)
+    (tmp_path / "train" / "lime" / "1.jpg").unlink()
+    with pytest.raises(ValueError, match="found lime 1 in"):
+        inspect(tmp_path)
+
+
+def test_a_table_of_paths_and_labels_is_cut_as_a_folder_is(tmp_path):
+    folder = write_photos(tmp_path / "photos", 20)
+    rows = [f"{path.relative_to(folder)},{path.parent.name}" for path in folder.rglob("*.jpg")]
+    (folder / "labels.csv").write_text("\n".join(["path,label", *rows]))
+    photos, same = inspect(folder / "labels.csv"), inspect(folder)
+    assert (photos.counts, photos.classes, photos.notes) == (same.counts, same.classes, ())
+    for role, part in photos.parts.items():
+        assert sorted(part.paths) == sorted(same.parts[role].paths)
+    assert photos.fingerprint != same.fingerprint
+
+
+def test_problems_of_a_table_are_told_with_those_of_its_files(tmp_path):
+    folder = write_photos(tmp_path / "photos", 3)
+    rows = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.jpg"))]
+    (folder / "lime" / "0.jpg").write_bytes(b"no image")
+    (folder / "labels.csv").write_text("\n".join(["path,label", *rows, "gone.jpg,lime", "/etc/x.jpg,lime"]))
+    with pytest.raises(ValueError, match="4 problems") as error:
+        inspect(folder / "labels.csv")
+    for said in (
+        "1 row of labels.csv must name files that exist: gone.jpg in line 11",
+        "1 row of labels.csv must have paths below its folder, without / in front and without ..: /etc/x.jpg in",
+        "1 cannot: ",
+        "found lime 2 in",
+    ):
+        assert said in str(error.value)
 
 
 def test_images_outside_of_class_folders_are_told(tmp_path):

@@ -245,3 +245,19 @@ def test_a_run_of_no_epochs_is_its_initial_weights(tmp_path):
     assert rm.train(run.config, tmp_path, device="cpu").checkpoint.stat().st_mtime_ns == before
     with pytest.raises(ValueError, match="epochs must be an integer >= 1, got 0"):
         config(epochs=0)
+
+
+def test_positions_of_a_transformer_are_fitted_to_the_size_of_the_images_as_timm_does(tmp_path):
+    """Else they would stay random: they are too few numbers for the check of the architecture to notice."""
+    theirs = timm.create_model("test_vit", num_classes=7)
+    file = saved(tmp_path / "weights.pth", theirs)
+    model, found = started("timm/test_vit", file, size=96, image_size=96)
+    assert [name for name in found.initialised if not name.startswith("head.")] == []
+    overlay = {"state_dict": theirs.state_dict()}
+    resized = timm.create_model(
+        "test_vit", img_size=96, num_classes=0, pretrained=True, pretrained_cfg_overlay=overlay
+    ).eval()
+    x = torch.rand(2, 3, 96, 96)
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval().features(x), resized(x))
+    assert not torch.equal(resized.pos_embed[:, :10], theirs.pos_embed[:, :10])

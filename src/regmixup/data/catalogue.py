@@ -259,7 +259,7 @@ FAMILIES = {
     "imagenet-o": "ImageNet-O: out-of-distribution images for 200 classes",
     "imagenet-v2": "ImageNet-V2, matched frequency: 10,000 new images",
     "imagenet-sketch": "ImageNet-Sketch: drawings of the 1000 classes",
-    "folder": "folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts",
+    "folder": "folder:PATH, any tree with one folder of images per class, or a .csv; folder:PATH/train-90, a part",
 }
 """A line about each family of datasets; a family is what its names begin with."""
 _BUILT_IN = tuple(FAMILIES)

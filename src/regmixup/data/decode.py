@@ -21,8 +21,8 @@ from regmixup.config import introduced
 from regmixup.data.files import reading
 from regmixup.mixing import in_box, sample_squares
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
-FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 MAX_PIXELS = 100_000_000
 
 
@@ -35,8 +35,9 @@ Reader = Callable[[Source], Image.Image]
 def open_rgb(source: Source) -> Image.Image:
     """Open an image as RGB; the content decides the format, not the name. A ValueError names the file.
 
-    An image of more than 10^8 pixels is rejected before it is decoded. The pixels are as they are stored; `upright`
-    rotates them, by the metadata that the result keeps.
+    An image of more than 10^8 pixels is rejected before it is decoded. Of a file with several images, such as an
+    animated GIF, it is the first. The pixels are as they are stored, but for TIFF, which Pillow rotates as it says;
+    `upright` rotates the others, by the metadata that the result keeps.
     """
     with reading(described(source), "an image"):
         if isinstance(source, Image.Image):

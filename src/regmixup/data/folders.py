@@ -1,6 +1,7 @@
-"""Datasets that stay on disk: image files in one folder per class.
+"""Datasets that stay on disk: image files in one folder per class, or labelled by a CSV table.
 
-`folder:PATH` is any such tree; `folder:PATH/train-90` and the like are parts of one, cut by the content of its files.
+`folder:PATH` is any such tree or table; `folder:PATH/train-90` and the like are parts of one, cut by the content of its
+files.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from torch import Tensor
 
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.images import FolderSet as FolderSet
+from regmixup.data.label_table import is_table, load_table
 from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified
 from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
 
 SPLITS = (*TRAIN, *VALIDATION, *TEST)
-_UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
+_UNREAD = (".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 SHOWN = 50
 """Names of classes that a message lists."""
 
@@ -66,20 +68,29 @@ def from_class_folders(name: str, folder: Path, labels: dict[str, int], classes:
 
 
 def find_folder(name: str, root: Path) -> Path | None:
-    """Return the folder that `folder:PATH` names, from the working directory or else from the root, or None."""
+    """Return the folder or table that `folder:PATH` names, from the working directory or else the root, or None."""
     path = Path(name.removeprefix("folder:")).expanduser()
-    return next((place.absolute() for place in (path, root / path) if place.is_dir()), None)
+    return next((place.absolute() for place in (path, root / path) if place.is_dir() or is_table(place)), None)
 
 
 def load_folder(dataset: Dataset, root: Path) -> FolderSet:
-    """Load `folder:PATH`: every subfolder of PATH that holds images is a class, in sorted order; see `find_folder`."""
+    """Load `folder:PATH`: every subfolder of PATH that holds images is a class, in sorted order; see `find_folder`.
+
+    Where PATH is a CSV file, see `label_table`.
+    """
     name = dataset.name
     folder = find_folder(name, root)
     if folder is None:
         raise ValueError(
-            f"{name}: expected a folder with one subfolder of images per class, found no folder of this name in "
-            f"{Path.cwd()} or in {root} (a part of a folder ends in train-90, val-10, fold-2-of-5 or without-2-of-5)"
+            f"{name}: expected a folder with one subfolder of images per class, or a .csv file with the columns "
+            f"path and label, found no folder of this name in {Path.cwd()} or in {root} (a part of a folder "
+            "ends in train-90, val-10, fold-2-of-5 or without-2-of-5)"
         )
+    if is_table(folder):
+        images = load_table(name, folder)
+        if columns := images.info["other_columns"]:
+            warnings.warn(f"{name}: columns beside path and label are not used: {columns}", stacklevel=_user_level())
+        return images
     subfolders = class_folders(folder)
     if not subfolders:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")

@@ -123,10 +123,13 @@ class FolderSet:
     def fingerprint(self) -> str:
         """SHA-256 of the sorted lines "relative path, tab, size in bytes": computed without reading a file.
 
-        Where the files have been read, their SHA-256 stand in place of the sizes.
+        Where the files have been read, their SHA-256 stand in place of the sizes. Where a table labels them, and not
+        their folders, the name of the class follows.
         """
         start = len(str(self.folder)) + 1
-        known = self.digests or (str(Path(p).stat().st_size) for p in self.paths)
+        known = self.digests or tuple(str(Path(p).stat().st_size) for p in self.paths)
+        if "table" in self.info:
+            known = tuple(f"{k}\t{self.classes[y]}" for k, y in zip(known, self.labels.tolist(), strict=True))
         lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 

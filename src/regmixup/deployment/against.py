@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.reading import load_files
 from regmixup.deployment.calibration import Labelled, fit_temperature
 from regmixup.deployment.finetune import Watch
-from regmixup.deployment.folder import Advance, check_counts
+from regmixup.deployment.folder import Advance, describe_few
 from regmixup.deployment.job import Job, check_method, prepare
 from regmixup.deployment.probe import FEWEST_EPOCHS
 from regmixup.deployment.request import Request
@@ -121,10 +122,10 @@ def compare(
     """
     request = Request(**options)
     check_method(replace(request, method=against))
-    if against == request.method or request.epochs == 0:
+    if against == request.method or request.epochs == 0 or request.freeze:
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
-    if request.export is not None or request.risk is not None:
-        raise ValueError("export and risk are for a model, and a comparison makes none: leave them out")
+    if (request.export, request.risk, request.ood) != (None, None, None):
+        raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)
@@ -136,6 +137,7 @@ def compare(
         f"{f', about {minutes:.0f} min' if plan.pace else ''}; the same command goes on after Ctrl-C"
     )
     methods = (request.method, against)
+    train_here = partial(train, runs=runs, device=job.device, workers=request.workers, tensorboard=request.tensorboard)
     values: dict[str, dict[str, list[float]]] = {method: {metric: [] for metric in METRICS} for method in methods}
     for number, fold in enumerate(folds, 1):
         weights = work / f"probe-{number}.safetensors"
@@ -143,8 +145,7 @@ def compare(
         for method, by_metric in values.items():
             trained = replace(fold, request=replace(fold.request, method=method))
             config = trained.configure(epochs=epochs, init=str(weights))
-            hooks = watch(f"fold {number} of {FOLDS}, {method}", config)
-            run = train(config, runs, device=job.device, workers=request.workers, **hooks)
+            run = train_here(config, **watch(f"fold {number} of {FOLDS}, {method}", config))
             for metric, value in _measure(run, fold).items():
                 by_metric[metric].append(value)
         accuracies = ", ".join(f"{method} {percent(by_metric['accuracy'][-1])}" for method, by_metric in values.items())
@@ -163,7 +164,8 @@ def _folds(job: Job) -> Iterator[Job]:
     name = job.photos.parts["train"].name
     part = find(name).part
     whole = part.of if part is not None else name
-    check_counts(load_files(whole), FOLDS, "one for each fold, beside those kept for the test")
+    if few := describe_few(load_files(whole), FOLDS, "one for each fold, beside those kept for the test"):
+        raise ValueError(f"photos: {few}")
     for number in range(1, FOLDS + 1):
         outside = f"{whole}/without-{number}-of-{FOLDS}"
         names = {

@@ -5,6 +5,7 @@
     plan       the pace of training is measured; it decides the epochs       probe.py
     fine-tune  all weights, from the probe's head; an ordinary run           `rm.train`
     finish     the better of both on validation, calibrated, tested          finish.py
+               its score beside nearest neighbours in the features           detection.py
 
 Both the probe and the fine-tuned model are ordinary runs; the probe's has no epochs, its weights are those of the file
 it starts from. Nothing is chosen or fitted on test images.
@@ -25,7 +26,6 @@ from regmixup.deployment.finish import finish
 from regmixup.deployment.folder import Advance
 from regmixup.deployment.job import prepare
 from regmixup.deployment.request import Request
-from regmixup.run_folder import FITTED
 from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
@@ -46,9 +46,11 @@ def finetune(
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
-    path: a folder with one subfolder of images per class, or one with train/ and val/ or test/; see `folder.inspect`.
+    path: a folder with one subfolder of images per class, or one with train/ and val/ or test/, or a CSV file with the
+    columns path and label; see `folder.inspect`.
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
-    method, minutes, epochs, image_size, class_weights, acceptance, risk, score, export, seed, device, workers.
+    method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
+    risk, score, ood, export, tensorboard, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 
@@ -72,8 +74,9 @@ def finetune(
         # The curve on validation images is for the report page; the last epoch stays the model.
         validation = job.photos.parts["validation"].name
         config = replace(job.configure(epochs=plan.epochs, init=str(weights)), validation=validation)
-        candidates["fine-tuned"] = train_here(config, **watch("fine-tuning", config))
+        hooks = watch("fine-tuning", config)
+        candidates["fine-tuned"] = train_here(config, tensorboard=request.tensorboard, **hooks)
     run = finish(job, candidates)
-    use = shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])
-    job.say(f"{time.monotonic() - begun:.0f} s in all. Use it: {use}")
+    job.say(f"time         {time.monotonic() - begun:.0f} s in all. To use the model:")
+    job.say(shlex.join(["regmixup", "predict", str(run.folder), "photo.jpg"]))
     return run

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from regmixup.deployment.calibration import NoPromiseError, accepting_thresholds
+from regmixup.deployment.detection import describe_detection, measure_detection
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, measure_models
@@ -58,6 +59,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "score": predictor.score,
         "test": _measure(measured, predictor),
+        "detection": measure_detection(job, run, predictor, test),
         "held_out": request.risk is not None,
     }
     predictor.save(run.folder / FITTED)
@@ -139,6 +141,8 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
         f"{predictor.images} validation images with {predictor.errors} errors"
     )
     job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {_accepted(record)}")
+    if record["detection"]:
+        job.say(f"detection    {describe_detection(record['detection'])}")
     if predictor.promise is not None:
         job.say(f"promise      {predictor.promise}")
     job.say(f"report       {run.folder / PAGE}")

@@ -3,24 +3,25 @@
     photos = inspect("~/photos")          # reads every file once
     print(photos.describe())
 
-A folder of class folders is cut by the content of its files into 70 % to train on, 15 % to choose and calibrate on, and
-15 % to test. A folder with train/ keeps its own parts; see `_name_parts`.
+A folder of class folders, or a CSV table of path and label, is cut by the content of its files into 70 % to train on,
+15 % to choose and calibrate on, and 15 % to test. A folder with train/ keeps its own parts; see `_name_parts`.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 
 from regmixup.data.catalogue import find
-from regmixup.data.decode import MAX_PIXELS, open_rgb
+from regmixup.data.decode import FORMATS, MAX_PIXELS, open_rgb
 from regmixup.data.folders import (
     SPLITS,
     FolderSet,
@@ -29,9 +30,10 @@ from regmixup.data.folders import (
     hash_files,
     image_files,
 )
+from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.reading import load_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION
-from regmixup.names import printable, shortened
+from regmixup.names import counted, printable, shortened
 
 Advance = Callable[[str, int, int], object]
 """Called with a name of the work, the number of images just done, and that of all."""
@@ -96,57 +98,123 @@ class PhotoFolder:
 
 
 def find_folder(path: str | Path) -> Path:
-    """Return the resolved path of a folder, so that its runs have one name; raise if there is none."""
+    """Return the resolved path of a folder or table, so that its runs have one name; raise if there is none."""
     folder = Path(path).expanduser().resolve()
-    if not folder.is_dir():
-        raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
+    if not folder.is_dir() and not is_table(folder):
+        raise ValueError(
+            "photos must be a folder with one subfolder of images per class, or a .csv file with the columns path and "
+            f"label, found no folder {folder}"
+        )
     return folder
 
 
 def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder:
-    """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
+    """Look at a folder of class folders, at one with train/ and val/ or test/, or at a CSV table of path and label.
 
-    Raises where nothing can be learned from it: no images, one class, classes with too few different images, files that
-    cannot be decoded. The error says what to do.
+    Every file is read once. Raises where nothing can be learned from it: no images, one class, classes with too few
+    different images, files that cannot be decoded, ... The error names all of these at once and says what to do.
     """
     folder = find_folder(path)
-    unread = describe_unread(folder)
+    unread = describe_unread(folder) if folder.is_dir() else ""
     if unread and not image_files(folder):
         raise ValueError(f"photos must be .jpg or .png files in class folders, {folder}: {unread}")
     names, origin = _name_parts(folder)
-    wholes = [load_files(name) for name in dict.fromkeys(find(name).whole for name in names.values())]
-    first_class, *other_classes = wholes[0].classes
-    if not other_classes:
-        raise ValueError(
-            f"photos must have at least two classes, found {printable(first_class)} in {wholes[0].folder}: add a "
-            "folder of images that are not of this class, or name it if the classes are folders in it"
-        )
-    _check_readable(folder, [file for whole in wholes for file in whole.paths], advance)
-    check_counts(wholes[0], len(names) - len(wholes) + 1, "one for each part")
+    wholes, problems = _load_wholes(folder, names)
+    unreadable = find_unreadable([file for whole in wholes for file in whole.paths], advance)
+    train, *others = wholes
+    problems += _find_problems(train, others, unreadable, len(names) - len(wholes) + 1)
+    notes = [note for note in (unread, *_find_notes(train, others)) if note]
+    if problems:
+        listed = "\n".join(f"- {line}" for line in (*problems, *notes))
+        raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
     parts = {role: load_files(name) for role, name in names.items()}
-    classes = parts["train"].classes
-    for role, part in parts.items():
-        if strange := [name for name in part.classes if name not in classes]:
-            raise ValueError(
-                f"{role} must have classes of the train part alone, {part.folder} also has "
-                f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
-            )
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     copies = _find_copies(parts)
-    notes = [unread] if unread else []
-    if all(Path(file).parents[1] != wholes[0].folder for file in wholes[0].paths):
-        notes.append(
-            "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
-            "side by side"
-        )
     if copies:
         notes.append(
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
             f"are; delete one of each: {shortened(copies, 3)}"
         )
     return PhotoFolder(
-        folder, parts, origin, counts={name: counts[name] for name in classes}, copies=len(copies), notes=tuple(notes)
+        folder,
+        parts,
+        origin,
+        counts={name: counts[name] for name in parts["train"].classes},
+        copies=len(copies),
+        notes=tuple(notes),
     )
+
+
+def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
+    """Return the sets of files that the parts are cut from, that of the train images first, and problems of a table."""
+    if folder.is_dir():
+        return [load_files(name) for name in dict.fromkeys(find(name).whole for name in names.values())], []
+    images, problems = read_table_files(f"folder:{folder}", folder)
+    if images is None:
+        raise ValueError(f"photos must be named by {folder}: {'; '.join(problems)}")
+    return [images], problems
+
+
+def _find_problems(
+    train: FolderSet, others: Sequence[FolderSet], unreadable: Mapping[str, str], least: int
+) -> list[str]:
+    """Return a line for each kind of problem, with what to do. least: different images that a class must have."""
+    problems = []
+    if unreadable:
+        files = [f"{file} ({reason})" for file, reason in unreadable.items()]
+        problems.append(
+            f"files must be images that can be decoded, {len(files)} cannot: {printable(shortened(files, _SHOWN))}. "
+            "Replace or delete them"
+        )
+    if len(train.classes) < 2:
+        problems.append(
+            f"there must be at least two classes, found {printable(train.classes[0])} in {train.folder}: add images "
+            "that are not of this class, or name its folder if the classes are folders in it"
+        )
+    problems += filter(None, [describe_few(train, least, "one for each part", without=unreadable)])
+    for part in others:
+        if strange := [printable(name) for name in part.classes if name not in train.classes]:
+            problems.append(
+                f"other parts must have classes of the train part alone, {part.folder} also has "
+                f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
+            )
+    return problems
+
+
+def _find_notes(train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
+    """Return lines about what may be a mistake: names that differ in case alone, classes a level deeper."""
+    notes, alike = [], defaultdict(list)
+    for name in sorted({name for part in (train, *others) for name in part.classes}):
+        alike[name.casefold()].append(printable(name))
+    if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
+        notes.append(f"names of classes differ in case alone, which may be one class: {shortened(doubled, _SHOWN)}")
+    if "table" not in train.info and all(Path(file).parents[1] != train.folder for file in train.paths):
+        notes.append(
+            "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
+            "side by side"
+        )
+    return notes
+
+
+def find_outliers(path: str | Path) -> FolderSet:
+    """Return all image files under a folder of images of no class, whatever its subfolders; raise if it has none."""
+    folder = Path(path).expanduser().resolve()
+    files = tuple(image_files(folder)) if folder.is_dir() else ()
+    if not files:
+        raise ValueError(f"ood must be a folder of images, found none in {folder}")
+    return FolderSet(files, torch.zeros(len(files), dtype=torch.int64), ("none",), f"folder:{folder}", folder)
+
+
+def check_outliers(outliers: FolderSet, photos: PhotoFolder, advance: Advance) -> None:
+    """Raise if files cannot be decoded, or are photographs of a class."""
+    unreadable = find_unreadable(outliers.paths, advance)
+    of_a_class = {path for part in photos.parts.values() for path in part.paths}
+    wrong = [path for path in outliers.paths if path in unreadable or path in of_a_class]
+    if wrong:
+        raise ValueError(
+            f"ood must hold images of no class that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
+            f"among the photos: {printable(shortened(wrong, _SHOWN))}"
+        )
 
 
 def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
@@ -157,7 +225,7 @@ def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
     Class folders: 70 % train, 15 % validation, 15 % test. Cuts are by content: copies of a file stay together.
     """
     base = f"folder:{folder}"
-    inside = {name.lower(): name for name in class_folders(folder)}
+    inside = {name.lower(): name for name in class_folders(folder)} if folder.is_dir() else {}
     parts = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
     train, validation, test = (
         next((parts[name] for name in usual if name in parts), "") for usual in (TRAIN, VALIDATION, TEST)
@@ -174,12 +242,12 @@ def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
     return names, "cut by content, 70/15/15 of every class"
 
 
-def _check_readable(folder: Path, files: Sequence[str], advance: Advance) -> None:
-    """Raise if files cannot be decoded. JPEGs are decoded at an eighth of their size, which is quick."""
+def find_unreadable(files: Sequence[str], advance: Advance) -> dict[str, str]:
+    """Return the files that cannot be decoded, each with the reason. JPEGs are decoded at an eighth of their size."""
 
     def problem(file: str) -> str:
         try:
-            with Image.open(file) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 if image.format == "JPEG" and image.width * image.height <= MAX_PIXELS:
                     image.draft("RGB", (64, 64))
                     image.load()
@@ -189,29 +257,31 @@ def _check_readable(folder: Path, files: Sequence[str], advance: Advance) -> Non
             return str(error).partition("\n")[0].replace(file, Path(file).name)
         return ""
 
-    unreadable = []
+    unreadable: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, reason in zip(files, pool.map(problem, files), strict=True):
-            unreadable += [f"{file} ({reason})"] if reason else []
+            unreadable |= {file: reason} if reason else {}
             advance("reading", 1, len(files))
-    if unreadable:
-        raise ValueError(
-            f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: "
-            f"{printable(shortened(unreadable, _SHOWN))}. Replace or delete them"
-        )
+    return unreadable
 
 
-def check_counts(whole: FolderSet, least: int, purpose: str) -> None:
-    """Raise if a class has fewer different images than `least`. purpose: why so many, for the error."""
+def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Container[str] = ()) -> str:
+    """Return a line about classes with fewer different images than `least`; "" for none.
+
+    purpose: why so many, in words. without: files that do not count.
+    """
     different: dict[str, set[str]] = {name: set() for name in whole.classes}
-    for digest, label in zip(hash_files(whole), whole.labels.tolist(), strict=True):
+    readable = [place for place, file in enumerate(whole.paths) if file not in without]
+    usable = whole.select(torch.tensor(readable, dtype=torch.int64)) if readable else None
+    for digest, label in zip(hash_files(usable), usable.labels.tolist(), strict=True) if usable else ():
         different[whole.classes[label]].add(digest)
     few = [f"{printable(name)} {len(digests)}" for name, digests in different.items() if len(digests) < least]
-    if few:
-        raise ValueError(
-            f"photos must have at least {least} different images of every class, {purpose}, better 20 or more, found "
-            f"{shortened(few, _SHOWN)} in {whole.folder}: add images, or remove the folder of that class"
-        )
+    if not few:
+        return ""
+    return (
+        f"there must be at least {least} different images of every class, {purpose}, better 20 or more, found "
+        f"{shortened(few, _SHOWN)} in {whole.folder}: add images, or remove these classes"
+    )
 
 
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:

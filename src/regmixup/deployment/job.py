@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
-from regmixup.deployment.folder import Advance, PhotoFolder, find_folder, inspect
+from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_folder, find_outliers, inspect
 from regmixup.deployment.probe import (
     Features,
     Plan,
@@ -30,9 +31,10 @@ from regmixup.deployment.probe import (
 )
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
-from regmixup.names import percent
+from regmixup.names import percent, shortened
 from regmixup.networks import build, check_network
 from regmixup.networks.contract import LinearHead
+from regmixup.networks.precision import check_precision
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
@@ -40,17 +42,24 @@ from regmixup.training.run import Run
 
 RECIPE: dict[str, Any] = {
     "optimizer": "adamw",
-    "lr": 3e-4,
-    "min_lr": 1e-6,
     "warmup_lr": 0.0,
     "cooldown_epochs": 0,
     "weight_decay": 0.05,
     "decay_on": "weights",
     "clip_norm": 1.0,
-    "crop_area": 0.35,
     "orient": True,
 }
-"""The recipe for training all weights, beside size, epochs and batches."""
+"""The recipe for training all weights, beside what the request decides."""
+AUGMENTATION: dict[str, dict[str, Any]] = {
+    "none": {"crop_area": 1.0, "flip": False, "color_jitter": 0.0},
+    "light": {"crop_area": 0.8, "color_jitter": 0.0},
+    "standard": {"crop_area": 0.35},
+    "strong": {"crop_area": 0.35, "rand_augment": 2, "random_erasing": 0.25},
+}
+"""Fields of the recipe by the name of an augmentation; see `Request`."""
+_MIN_LR = 1e-6
+FEATURES = "features.safetensors"
+"""The file of the train images' features on which a probe was fitted last, beside the probe's."""
 
 
 def prepare(
@@ -58,18 +67,24 @@ def prepare(
 ) -> Job:
     """Check what can be checked before training, read the folder, and say what was found and chosen."""
     request.check()
+    request = replace(request, epochs=0 if request.freeze else request.epochs)
     Calibration(acceptance=request.acceptance, risk=request.risk, score=request.score)  # checks them now
     check_writable(Path(runs) / "finetune.json")
     device = choose_device(request.device)
     check_present(device)
+    if request.precision != "auto":
+        check_precision(request.precision, device)
     check_method(request)
     check_network(request.backbone)
     find_folder(path)
+    outliers = find_outliers(request.ood) if request.ood is not None else None
     request = replace(request, init=identify(request.init, request.backbone))  # last, as it may download the weights
     initial = _check_weights(request)
     say(f"reading      {path}: every file is decoded once")
     photos = inspect(path, advance)
-    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance)
+    if outliers is not None:
+        check_outliers(outliers, photos, advance)
+    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance, outliers=outliers)
     job.say(photos.describe(class_weights=request.class_weights))
     job.say(job.describe())
     return job
@@ -88,11 +103,28 @@ def check_method(request: Request) -> None:
 
 
 def _check_weights(request: Request) -> InitialWeights:
-    """Raise if the weights do not suit the backbone; return which of them it takes, a new head aside."""
+    """Raise if the weights do not suit the backbone; return which of them it takes, a new head aside.
+
+    All of the backbone's must be there: a probe on partly random features would be poor, and nothing would say why.
+    """
     config = configure("imagenet-resnet50", network=request.backbone, init=request.init, **expected_images(request))
     with torch.random.fork_rng([]):
         model = build(request.backbone, num_classes=1, image_size=config.image_size)
-    return load_initial_weights(model, config, input_shape=(3, config.image_size, config.image_size))
+    side = config.image_size
+    patches: Any = getattr(next(model.backbone.children(), None), "patch_embed", None)
+    patch = max(patches.patch_size) if isinstance(getattr(patches, "patch_size", None), tuple) else 1
+    if side % patch:  # timm would cut off what is left at the border
+        near = patch * max(1, round(side / patch))
+        raise ValueError(
+            f"image_size must be a multiple of {patch}, the patches of {request.backbone}, such as {near}, got {side}"
+        )
+    initial = load_initial_weights(model, config, input_shape=(3, side, side))
+    if random := [name for name in initial.initialised if not name.startswith("head.")]:
+        raise ValueError(
+            f"init must hold all weights of {request.backbone} for images of {side} pixels, {initial.source} has none "
+            f"that fit {shortened(random, 4)}"
+        )
+    return initial
 
 
 def expected_images(request: Request) -> dict[str, Any]:
@@ -111,13 +143,13 @@ def expected_images(request: Request) -> dict[str, Any]:
     }
 
 
-def suggest_batch(images: int) -> int:
-    """Return the batch size: 32, or less where it leaves a single image over, which has no batch statistics.
+def suggest_batch(images: int, most: int = 32) -> int:
+    """Return the batch size, or less where it leaves a single image over, which has no batch statistics.
 
-    >>> [suggest_batch(n) for n in (280, 33, 65, 7, 1)]
-    [32, 31, 31, 7, 1]
+    >>> [suggest_batch(n) for n in (280, 33, 65, 7, 1)], suggest_batch(7, 1)
+    ([32, 31, 31, 7, 1], 1)
     """
-    return next((size for size in range(min(32, images), 1, -1) if images % size != 1), images)
+    return next((size for size in range(min(most, images), 1, -1) if images % size != 1), min(most, images))
 
 
 @dataclass(frozen=True)
@@ -125,7 +157,7 @@ class Job:
     """The request and the images.
 
     initial: which weights the backbone starts from. print_line: called with every line that is said. advance: called
-    with the images done. log: the lines said so far.
+    with the images done. outliers: images of no class. log: the lines said so far.
     """
 
     runs: Path
@@ -135,6 +167,7 @@ class Job:
     device: torch.device
     print_line: Callable[[str], object]
     advance: Advance
+    outliers: FolderSet | None = None
     log: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
@@ -163,12 +196,16 @@ class Job:
             "imagenet-resnet50",
             **how,
             **RECIPE,
+            **AUGMENTATION[self.request.augmentation],
             **expected_images(self.request),
             train_set=train_images.name,
             network=self.request.backbone,
             init=init or self.request.init,
             epochs=epochs,
-            batch_size=suggest_batch(len(train_images)),
+            batch_size=suggest_batch(len(train_images), self.request.batch_size),
+            lr=self.request.lr,
+            min_lr=min(_MIN_LR, self.request.lr),
+            precision=self.request.precision,
             warmup_epochs=min(1.0, epochs / 10),
             seed=self.request.seed,
         )
@@ -179,12 +216,16 @@ class Job:
 
     def describe(self) -> str:
         """Return lines about what was chosen before anything is measured."""
-        config = self.configure(epochs=1)
+        config, request = self.configure(epochs=1), self.request
+        training = "a linear probe on stored features of the frozen backbone (--freeze)"
+        if request.epochs != 0:
+            training = (
+                f"a linear probe on stored features, then all weights: {request.method} (--method), AdamW at "
+                f"{config.lr:g} (--lr), batches of {config.batch_size}, augmentation {request.augmentation}"
+            )
         return (
             f"backbone     {config.network} (--backbone) on images of {config.image_size} pixels (--image-size)\n"
-            f"training     a linear probe on stored features, then all weights: {self.request.method} (--method), "
-            f"AdamW at {config.lr:g}, batches of {config.batch_size}, class weights {self.request.class_weights} "
-            "(--class-weights)\n"
+            f"training     {training}, class weights {request.class_weights} (--class-weights)\n"
             f"weights      {str(self.initial).removeprefix('init: ')}"
         )
 
@@ -239,6 +280,7 @@ class Job:
         with torch.no_grad():
             model.head.weight.copy_(head.weight)
             model.head.bias.copy_(head.bias)
+        save_tensors(path.with_name(FEATURES), {"features": train_features.values, "labels": train_features.labels}, {})
         save_tensors(path, model.state_dict(), {"decay": str(head.decay)})
         self.say(
             f"probe        {percent(head.accuracy)} of the validation images right, decay {head.decay:g} chosen on "

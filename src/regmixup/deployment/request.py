@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from regmixup.config import check_count, check_number
-from regmixup.names import check_name
+from regmixup.config import check_choices, check_count, check_number
 from regmixup.recipes import BACKBONE
 
 
@@ -28,6 +28,20 @@ class Request:
     the model."""
     epochs: int | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
+    freeze: bool = False
+    """Leave the backbone as it is: the linear probe on its features is the model. Takes seconds to minutes, and is hard
+    to beat with few images or a large backbone. Without it, all weights are trained after the probe."""
+    lr: float = 3e-4
+    """Largest learning rate of fine-tuning, of AdamW: a tenth of the epochs to warm up, then a cosine. Lower it if
+    the loss jumps."""
+    batch_size: int = 32
+    """Images of a step of fine-tuning. Lower it if memory runs out."""
+    augmentation: Literal["none", "light", "standard", "strong"] = "standard"
+    """How train images are changed. none: not at all, also not flipped, for text and digits. light: crops of 80 to
+    100 % of the area, flips. standard: crops of 35 to 100 %, flips, colours by up to 40 %. strong: also RandAugment
+    and erasing, for many epochs."""
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    """Numbers of the forward passes in training; auto: bfloat16 on CUDA, float32 elsewhere."""
     image_size: int | None = None
     """Side of the images; default: that of the backbone's weights."""
     class_weights: Literal["none", "balanced"] = "none"
@@ -39,8 +53,14 @@ class Request:
     score: str = "entropy"
     """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
     dempster_shafer, energy or another score of logits."""
+    ood: Path | None = None
+    """A folder of images of no class. How well they are told from test images is reported, by the model's score and by
+    nearest neighbours in its features. They choose nothing."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
+    tensorboard: bool = False
+    """Also write event files of fine-tuning into the run folder, for `tensorboard --logdir runs`; needs
+    pip install 'regmixup[tensorboard]'."""
     seed: int = 0
     """Decides data order, augmentation, mixing and dropout."""
     device: str | None = None
@@ -51,9 +71,14 @@ class Request:
     def check(self) -> None:
         """Raise for values that no fine-tuning can have."""
         check_number("minutes", self.minutes, above=0)
-        check_name("class_weights", self.class_weights, ("none", "balanced"))
-        for name, least in (("epochs", 0), ("image_size", 1), ("workers", 0)):
+        check_number("lr", self.lr, above=0)
+        check_choices(self)
+        for name, least in (("epochs", 0), ("image_size", 1), ("workers", 0), ("batch_size", 1)):
             if (count := getattr(self, name)) is not None:
                 check_count(name, count, least=least)
+        if self.freeze and self.epochs:
+            raise ValueError(f"epochs must be 0 or not given with freeze, which trains no backbone, got {self.epochs}")
+        if self.tensorboard and find_spec("tensorboard") is None:
+            raise ValueError("tensorboard must be installed for event files: pip install 'regmixup[tensorboard]'")
         if not self.init:
             raise ValueError("init must be timm or the path of a file with weights, got '': a probe needs features")

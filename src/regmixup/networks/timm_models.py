@@ -5,7 +5,9 @@ Nothing is downloaded but by `pretrained_file`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,17 @@ def pretrained_state(
     """
     overlay = {"state_dict": weights}
     return _create(network, in_channels, image_size, pretrained=True, pretrained_cfg_overlay=overlay).state_dict()
+
+
+def fitted_state(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file as timm fits them to a model of its: a transformer's positions, to its patches.
+
+    Where timm has no such rule for the architecture, or it fails, they stay as they are.
+    """
+    convert = getattr(import_module(type(model).__module__), "checkpoint_filter_fn", None)
+    with suppress(Exception):  # these rules take the files they know, and fail in many ways for others
+        return convert(dict(weights), model) if convert is not None else weights
+    return weights
 
 
 def published_config(

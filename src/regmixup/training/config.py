@@ -71,13 +71,16 @@ class TrainConfig(Recipe):
     def name(self) -> str:
         """Return the name of the run's folder: readable, and unique by the configuration's fingerprint.
 
-        Of a folder of images with an absolute path it has the last part, or the one before if that is train.
+        Of a folder of images with an absolute path, as `finetune` has, it has the last part, or the one before if that
+        is train; then timm's networks are named as timm names them, and plain training is dnn, as for --method.
         """
         train_set, folder = self.train_set, Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
+        objective, network = objectives.name_of(self.objective), self.network
         if folder.is_absolute():
             train_set = (folder.name.lower() in SPLITS and folder.parent.name) or folder.name
-        parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
-        parts += [train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
+            objective, network = "dnn" if objective == "erm" else objective, network.removeprefix("timm/")
+        parts = [objective, networks.name_of(self.constraint), self.head_name]
+        parts += [train_set.replace("/", "-").replace(":", "-"), network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
         plain = ("none", "linear")

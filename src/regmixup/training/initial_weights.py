@@ -10,7 +10,7 @@ in place of the path. Reading a file executes nothing.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,10 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     targets = _without_counters(model.state_dict())
     if source.startswith(BY_ORDER):
         tensors = _in_order(path, targets, tensors)
+    if config.network.startswith("timm/") and _differ(targets, tensors, names):
+        from regmixup.networks.timm_models import fitted_state
+
+        tensors = fitted_state(next(model.backbone.children()), tensors)
     taken = {name: theirs for name in targets for theirs in (name, names[name]) if theirs in tensors}
     loaded = {name: theirs for name, theirs in taken.items() if tensors[theirs].shape == targets[name].shape}
     heads = ("head.", names["head.weight"].removesuffix("weight")) if "head.weight" in names else ("head.",)
@@ -107,6 +111,12 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
         initialised=tuple(name for name in targets if name not in loaded),
         left_out=tuple(name for name in tensors if name not in used),
     )
+
+
+def _differ(targets: dict[str, Tensor], tensors: dict[str, Tensor], names: Mapping[str, str]) -> bool:
+    """Return whether a tensor of the backbone has another shape in the file, as positions have for another size."""
+    backbone = _without(("head.",), targets)
+    return any(names[n] in tensors and tensors[names[n]].shape != tensor.shape for n, tensor in backbone.items())
 
 
 def _in_order(path: Path, targets: dict[str, Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:

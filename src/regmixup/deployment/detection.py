@@ -1,0 +1,92 @@
+"""Compare the score of the predictor with nearest neighbours, on features of the train images: what detects better?
+
+Measured are the images of a folder of the user's that show no class (`--ood`), or else the errors on test images. The
+predictor's score is settled before, by `--score`: what is measured here chooses nothing. So it stays one of logits,
+which every export has; kNN (Sun et al., 2022) would carry the features of all train images. Its k is that paper's, in
+proportion to the number of train images, and at least 1: with hundreds of images, k = 50 is beyond a whole class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regmixup import metrics
+from regmixup.deployment.job import FEATURES, Job
+from regmixup.deployment.predictor import Predictor
+from regmixup.deployment.probe import Features, compute_features
+from regmixup.metrics.scores import SCORES
+from regmixup.metrics.scores.features import KNN, default_k
+from regmixup.names import counted, percent
+from regmixup.storage import load_tensors
+from regmixup.training.run import Run
+from regmixup.types import Predictions
+
+_IMAGES = {50: 50_000, 200: 50_000, 1000: 1_281_167}
+"""Train images of CIFAR-10, CIFAR-100 and ImageNet, for which the paper chose these k."""
+
+
+def measure_detection(job: Job, run: Run, predictor: Predictor, test: Predictions) -> dict[str, Any]:
+    """Return the AUROC of each score; nothing where there are no images to detect, or no frozen features to use.
+
+    kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`.
+    """
+    frozen, outliers = run.config.epochs == 0, job.outliers
+    right = test.logits.argmax(dim=1) == test.labels
+    if outliers is None and (not frozen or right.all() or not right.any()):
+        return {}
+    bank = _train_features(job, run)
+    k = suggest_k(bank.labels)
+    neighbours = KNN(k=k).fit(bank.values)
+
+    def scores(logits: Tensor, features: Tensor) -> dict[str, Tensor]:
+        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, "max_probability"))}
+        return by_name | {"knn": neighbours(features)}
+
+    assert test.features is not None
+    inside = scores(test.logits, test.features)
+    if outliers is None:
+        detected = f"{counted(int((~right).sum()), 'error')} among {len(test)} test images"
+        auroc = {name: metrics.failure_auroc(score, right) for name, score in inside.items()}
+        return {"detected": detected, "auroc": auroc, "k": k}
+    model = run.model(device=job.device)
+    features = compute_features(model, outliers, replace(run.config, precision="float32"), outliers.classes).values
+    with torch.no_grad():
+        logits = model.head(features.to(job.device)).cpu()
+    return {
+        "detected": f"{counted(len(outliers), 'image')} of no class among {len(test)} test images",
+        "auroc": {name: metrics.auroc(inside[name], score) for name, score in scores(logits, features).items()},
+        "k": k,
+        "accepted": int(predictor.module.decide(logits.double())["accepted"].sum()),
+    }
+
+
+def suggest_k(labels: Tensor) -> int:
+    """Return k for train images with these labels.
+
+    >>> [suggest_k(torch.arange(images) % 10) for images in (300, 5_000, 50_000)]
+    [1, 5, 50]
+    """
+    k = default_k(labels)
+    return max(1, round(k * len(labels) / _IMAGES[k]))
+
+
+def describe_detection(record: Mapping[str, Any]) -> str:
+    """Return what `measure_detection` has found in words."""
+    names = {"max_probability": "max probability", "knn": f"kNN (k = {record['k']})"}
+    shown = [f"{percent(value)} by {names.get(name, name)}" for name, value in record["auroc"].items()]
+    accepted = f"; the threshold accepts {record['accepted']}" if "accepted" in record else ""
+    return f"AUROC of {record['detected']}: {', '.join(shown)}{accepted}"
+
+
+def _train_features(job: Job, run: Run) -> Features:
+    """Return the features of the train images: those that the probe was fitted on, or those of a trained backbone."""
+    stored = job.work_folder() / FEATURES
+    if run.config.epochs == 0 and stored.is_file():
+        tensors, _ = load_tensors(stored)
+        return Features(tensors["features"], tensors["labels"])
+    return compute_features(run.model(device=job.device), job.photos.parts["train"], run.config, job.photos.classes)
