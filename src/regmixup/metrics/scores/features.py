@@ -32,6 +32,11 @@ def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, *, rows: i
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
 
+def rows_at_once(num_train: int) -> int:
+    """Return how many samples may be compared with so many train samples at a time."""
+    return max(1, _DISTANCES // num_train)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KNN:
     """Distance to the k-th nearest train feature, both of length 1 (Sun et al., 2022).
@@ -70,7 +75,7 @@ class KNN:
             kth = order.topk(k, dim=1, largest=False).indices[:, -1]
             return (centred - precise(bank[kth])).norm(dim=1)
 
-        return partial(in_pieces, kth_distance, rows=max(1, _DISTANCES // len(bank)))
+        return partial(in_pieces, kth_distance, rows=rows_at_once(len(bank)))
 
 
 def default_k(labels: Tensor) -> int:
