@@ -125,6 +125,8 @@ def compare(
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
     if request.export is not None or request.risk is not None:
         raise ValueError("export and risk are for a model, and a comparison makes none: leave them out")
+    if request.score not in SCORES:
+        raise ValueError(f"score must be named for a comparison: {', '.join(SCORES)}, got {request.score}")
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)

@@ -7,9 +7,8 @@ what it says of a single image is what the predictor answers, with its temperatu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.data.decode import decode_all
 from regmixup.deployment.calibration import NoPromiseError
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
@@ -28,11 +28,13 @@ from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, word_table
 from regmixup.run_folder import FINETUNED, FITTED, PAGE
 from regmixup.storage import write_table
+from regmixup.training.loading import reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 _METRICS = ("accuracy", "ece", "nll", "brier")
 _PICTURES = 24
+_BATCH = 64
 
 
 def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
@@ -57,6 +59,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "chosen": chosen,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "score": predictor.score,
+        "choice": asdict(predictor.choice) if predictor.choice is not None else None,
         "test": _measure(measured, predictor),
         "held_out": request.risk is not None,
     }
@@ -82,20 +85,30 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
 
 def _fit(job: Job, run: Run) -> Predictor:
     """Return the predictor of a run, with the promise that was asked for if the images show it."""
-    fit = partial(
-        Predictor.from_run,
-        run,
-        validation=job.photos.parts["validation"].name,
-        acceptance=job.request.acceptance,
-        score=job.request.score,
-        device=job.device,
-    )
+
+    def fit(risk: float | None = None) -> Predictor:
+        return Predictor.from_run(
+            run,
+            validation=job.photos.parts["validation"].name,
+            acceptance=job.request.acceptance,
+            risk=risk,
+            score=job.request.score,
+            ood=_ood_batches(job, run) if job.ood_files else None,
+            device=job.device,
+        )
+
     try:
-        return fit(risk=job.request.risk)
+        return fit(job.request.risk)
     except NoPromiseError as error:
         share = f"{job.request.acceptance:.0%}"
         job.say(f"warning      {error}. The threshold accepts {share} of the validation images instead")
         return fit()
+
+
+def _ood_batches(job: Job, run: Run) -> Iterator[Tensor]:
+    read = reader(run.transform(), 2 * (run.config.image_size,))
+    for start in range(0, len(job.ood_files), _BATCH):
+        yield decode_all(job.ood_files[start : start + _BATCH], read)
 
 
 def _correct(predictions: Predictions) -> Tensor:
@@ -136,6 +149,8 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
         f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
         f"{predictor.images} validation images with {predictor.errors} errors"
     )
+    if predictor.choice is not None:
+        job.say(f"score        {predictor.choice}")
     job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {_accepted(record)}")
     if predictor.promise is not None:
         job.say(f"promise      {predictor.promise}")

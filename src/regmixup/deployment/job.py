@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.deployment.calibration import Calibration, first_rows
+from regmixup.data.decode import decode_all, open_rgb
+from regmixup.data.folders import image_files
+from regmixup.deployment.calibration import AUTO, Calibration, first_rows
 from regmixup.deployment.folder import Advance, PhotoFolder, find_folder, inspect
 from regmixup.deployment.probe import (
     Features,
@@ -64,15 +66,29 @@ def prepare(
     check_present(device)
     check_method(request)
     check_network(request.backbone)
-    find_folder(path)
+    ood_files = _find_ood(request, find_folder(path))
     request = replace(request, init=identify(request.init, request.backbone))  # last, as it may download the weights
     initial = _check_weights(request)
     say(f"reading      {path}: every file is decoded once")
     photos = inspect(path, advance)
-    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance)
+    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance, ood_files=ood_files)
     job.say(photos.describe(class_weights=request.class_weights))
     job.say(job.describe())
     return job
+
+
+def _find_ood(request: Request, photos: Path) -> list[str]:
+    """Return the image files of the OOD folder, none without one; raise unless all can be decoded."""
+    if request.ood is None:
+        return []
+    if request.score != AUTO:
+        raise ValueError(f"ood must be left out unless score is auto, which it chooses, got score {request.score}")
+    folder = Path(request.ood).expanduser().resolve()
+    files = image_files(folder) if folder.is_dir() else []
+    if not files or folder.is_relative_to(photos) or photos.is_relative_to(folder):
+        raise ValueError(f"ood must be a folder of images outside of {photos}, got {folder} with {len(files)} images")
+    decode_all(files, lambda file: open_rgb(file).resize((1, 1)))
+    return files
 
 
 def check_method(request: Request) -> None:
@@ -125,7 +141,7 @@ class Job:
     """The request and the images.
 
     initial: which weights the backbone starts from. print_line: called with every line that is said. advance: called
-    with the images done. log: the lines said so far.
+    with the images done. ood_files: images that choose the score. log: the lines said so far.
     """
 
     runs: Path
@@ -135,6 +151,7 @@ class Job:
     device: torch.device
     print_line: Callable[[str], object]
     advance: Advance
+    ood_files: Sequence[str] = ()
     log: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:

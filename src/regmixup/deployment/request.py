@@ -38,7 +38,10 @@ class Request:
     """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
     score: str = "entropy"
     """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
-    dempster_shafer, energy or another score of logits."""
+    dempster_shafer, energy or another score of logits; auto for the one that tells --ood best from validation images,
+    which without --ood is max_probability."""
+    ood: Path | None = None
+    """With --score auto: a folder of images, in subfolders or not, of things that are none of your classes."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
     seed: int = 0
