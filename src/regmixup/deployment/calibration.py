@@ -28,9 +28,7 @@ from regmixup.names import check_name
 from regmixup.posthoc import Conformal, FittedConformal
 from regmixup.posthoc.temperature import check_logits
 
-AUTO = "auto"
-"""The score that an OOD validation set chooses; without one it is MSP."""
-MSP = "max_probability"
+AUTO, MSP = "auto", "max_probability"
 CONFIDENCE = 0.95
 PRIOR = 0.2
 """The standard deviation of log T before any image is seen; see `fit_temperature`.
@@ -84,8 +82,8 @@ class ScoreChoice:
     def __str__(self) -> str:
         if not self.aurocs:
             return f"{MSP} (MSP): no out-of-distribution validation images were given to choose by"
-        ranked = sorted(self.aurocs.items(), key=lambda entry: -entry[1])
-        shown = ", ".join(f"{name} {100 * value:.1f}" for name, value in ranked)
+        ranked = sorted(self.aurocs, key=self.aurocs.__getitem__, reverse=True)
+        shown = ", ".join(f"{name} {100 * self.aurocs[name]:.1f}" for name in ranked)
         return (
             f"{self.name}, of the largest AUROC of {self.images} validation images against {self.ood_images} "
             f"out-of-distribution ones (%: {shown})"
@@ -97,9 +95,7 @@ def choose_score(logits: Tensor, ood_logits: Tensor | None) -> ScoreChoice:
 
     logits: (N, K) of validation images. ood_logits: (M, K) of OOD validation images.
 
-    >>> logits = torch.tensor([[9.0, 8.0, 8.0], [5.0, 0.0, 0.0]])
-    >>> ood_logits = torch.tensor([[4.0, 0.0, 0.0]])
-    >>> choice = choose_score(logits, ood_logits)
+    >>> choice = choose_score(torch.tensor([[9.0, 8.0, 8.0], [5.0, 0.0, 0.0]]), torch.tensor([[4.0, 0.0, 0.0]]))
     >>> choice.name, choice.aurocs["entropy"]
     ('dempster_shafer', 0.5)
     """

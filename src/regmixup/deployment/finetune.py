@@ -47,7 +47,7 @@ def finetune(
 
     path: a folder with one subfolder of images per class, or one with train/ and val/ or test/; see `folder.inspect`.
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
-    method, minutes, epochs, image_size, class_weights, acceptance, risk, score, export, seed, device, workers.
+    method, minutes, epochs, image_size, class_weights, acceptance, risk, score, ood, export, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 

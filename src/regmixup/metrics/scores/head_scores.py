@@ -1,6 +1,4 @@
-"""Scores of features and a linear head: ReAct, ASH, SCALE, ViM and NNGuide change or guide its energy, fDBD measures
-how far away its decision boundaries are.
-"""
+"""Scores of features and a linear head: of its energy, and fDBD of the distances to its decision boundaries."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from torch.nn.functional import normalize
 
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores.features import FittedScore, in_pieces, rows_at_once
+from regmixup.metrics.scores.features import FittedScore, in_pieces
 from regmixup.metrics.scores.logit_scores import energy
 
 
@@ -240,4 +238,4 @@ class NNGuide:
             similarities = normalize(piece).to(exact) @ bank.T
             return energy(head(piece)) * precise(similarities.topk(self.k, dim=1).values).mean(dim=1)
 
-        return partial(in_pieces, guided_energy, rows=rows_at_once(len(bank)))
+        return partial(in_pieces, guided_energy, bank=len(bank))
