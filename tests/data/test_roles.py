@@ -3,7 +3,7 @@
 import pytest
 
 from regmixup.data import names
-from regmixup.data.roles import check_validation, rest_of, role_of, validation_of
+from regmixup.data.roles import check_ood_validation, check_validation, rest_of, role_of, validation_of
 
 EXPECTED = {
     "digits/train": "digits/val",
@@ -142,3 +142,18 @@ def test_the_rest_of_a_split():
     for name in ("cifar10/test", "digits/val", "folder:x", "folder:x/val-100", "folder:x/fold-6-of-5"):
         with pytest.raises(ValueError, match=r"must be part of a split, such as cifar10/val-10"):
             rest_of(name)
+
+
+@pytest.mark.parametrize("name", ["tiny-imagenet/openood-cifar10-val", "cifar100/val-10", "folder:strange"])
+def test_ood_validation_sets_show_something_else_and_are_not_reported(name):
+    check_ood_validation(name, "cifar10/train-90")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["svhn/test", "cifar100/openood-cifar10", "tiny-imagenet/openood-cifar10", "cifar10/val-10", "digits-mirrored/test",
+     "cifar10/openood-val", "folder:strange/test"],
+)  # fmt: skip
+def test_test_sets_and_images_like_those_trained_on_are_no_ood_validation_sets(name):
+    with pytest.raises(ValueError, match=f"ood must be no test set, and of other classes than .* got '{name}'"):
+        check_ood_validation(name, "cifar10/train-90")

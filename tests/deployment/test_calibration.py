@@ -1,13 +1,24 @@
 """Thresholds that keep a promise about errors: by simulation, with the scan that does not keep it beside them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from scipy.stats import binom
 
 from regmixup.deployment import calibration
-from regmixup.deployment.calibration import Calibration, Labelled, fewest_images, first_rows, fit_temperature
+from regmixup.deployment.calibration import (
+    Calibration,
+    Labelled,
+    ScoreChoice,
+    choose_score,
+    fewest_images,
+    first_rows,
+    fit_temperature,
+)
+from regmixup.metrics import auroc
+from regmixup.metrics.scores import SCORES
 from regmixup.posthoc import Conformal
 
 RISK, DELTA = 0.05, 0.1
@@ -156,6 +167,36 @@ class TestCalibration:
     def test_arguments(self, fields, contract):
         with pytest.raises(ValueError, match=contract):
             Calibration(**fields)
+
+
+class TestAutomaticScore:
+    def test_it_is_the_score_of_the_largest_auroc_and_is_recorded(self):
+        """Large and small logits of the same shape: the softmax of both is sure, the largest logit is not."""
+        sure, strange = 30 + torch.eye(3) * 30, torch.eye(3) * 31
+        validation = Labelled(torch.cat([sure, sure]), torch.arange(3).repeat(2))
+        fitted = Calibration(score="auto", acceptance=1.0).fit(validation, strange)
+        aurocs = {name: auroc(score(validation.logits), score(strange)) for name, score in SCORES.items()}
+        assert fitted.choice == ScoreChoice(aurocs=aurocs, images=6, ood_images=3)
+        assert aurocs["entropy"] < aurocs["energy"] == 1
+        assert fitted.score == fitted.choice.name == next(name for name in SCORES if aurocs[name] == 1)
+        named = Calibration(score=fitted.score, acceptance=1.0).fit(validation)
+        assert replace(fitted, choice=None) == named
+
+    def test_without_ood_images_it_is_msp_and_says_so(self):
+        with pytest.warns(UserWarning, match=r"max_probability \(MSP\): no out-of-distribution validation images"):
+            fitted = Calibration(score="auto").fit(labelled(100))
+        assert fitted.score == "max_probability"
+        assert fitted.choice == ScoreChoice(aurocs={}, images=100, ood_images=0)
+
+    def test_images_that_test_a_promise_have_no_part_in_the_choice(self):
+        whole, strange = labelled(1000), torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        fitted = Calibration(score="auto", risk=0.05).fit(whole, strange)
+        assert fitted.choice == choose_score(whole.halves()[0].logits, strange)
+        assert fitted.promise.images == 500
+
+    def test_ood_images_choose_nothing_else(self):
+        with pytest.raises(ValueError, match=r"ood must be left out unless .* got score 'entropy'"):
+            Calibration().fit(labelled(100), torch.zeros(2, 3))
 
 
 class TestTemperature:

@@ -426,6 +426,8 @@ def test_a_promise_is_made_only_if_the_images_show_it(folder, weights, tmp_path,
         ({"backbone": "timm/test_convnext"}, "init must hold weights of timm/test_convnext"),
         ({"export": "model.tflite"}, "export format"),
         ({"class_weights": "some"}, "class_weights"),
+        ({"ood": "nowhere"}, "ood must be left out unless score is auto"),
+        ({"ood": "nowhere", "score": "auto"}, "ood must be a folder of images outside of .*nowhere with 0 images"),
     ],
 )
 def test_values_are_checked_before_images_are_read(wrong, message, folder, weights, tmp_path):
@@ -501,6 +503,35 @@ def test_the_page_leads_with_answers_and_has_the_epochs_of_fine_tuning(finished)
     for name in ("loss", "train_accuracy", "val_nll", "val_accuracy"):
         assert curves[name] == [[1, 2, 3], pytest.approx([epoch[name] for epoch in history], rel=1e-3)]
     assert "folder:" not in page.partition('id="making"')[0]
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory):
+    """Image files beside each other, of none of the classes."""
+    folder = write_photos(tmp_path_factory.mktemp("strange") / "things", 3, colours={"black": (0, 0, 0)})
+    return folder / "black"
+
+
+def test_ood_images_choose_the_score_and_this_is_told_and_stored(finished, folder, weights, strange):
+    run, lines = finetune(folder, finished[2], weights, score="auto", ood=strange)
+    predictor = rm.Predictor.load(run.folder / "predictor")
+    assert predictor.choice.ood_images == 3
+    assert predictor.score == predictor.choice.name
+    record = read_table(run.folder / "finetune.json")
+    assert record["score"] == predictor.score
+    assert record["choice"] == {"aurocs": predictor.choice.aurocs, "images": predictor.images, "ood_images": 3}
+    assert f"score        {predictor.choice}" in lines
+    black = predictor(sorted(map(str, strange.iterdir()))).score
+    photos = load_files(record["photos"]["validation"])
+    share = rm.metrics.auroc(predictor([*map(str, photos.paths)]).score, black)
+    assert share == pytest.approx(predictor.choice.aurocs[predictor.score])
+
+
+def test_without_ood_images_the_automatic_score_is_msp_and_this_is_told(finished, folder, weights):
+    with pytest.warns(UserWarning, match=r'score="auto" is max_probability \(MSP\)'):
+        run, lines = finetune(folder, finished[2], weights, score="auto")
+    assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
+    assert "score        max_probability (MSP): no out-of-distribution validation images were given" in lines
 
 
 def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, folder, tmp_path):

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
-from regmixup.deployment.calibration import Labelled, fit_temperature
+from regmixup.deployment.calibration import Labelled, choose_score, fit_temperature
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import Conformal
 from regmixup.storage import read_table, write_table
@@ -84,6 +84,25 @@ class TestFitting:
         assert int(decision.accepted.sum()) == 810  # ceil(0.9 * 899)
         assert decision.sets is None
         assert decision.class_names == tuple("0123456789")
+
+    def test_ood_images_choose_the_score_which_is_stored_with_the_model(self, model, digits, validation, tmp_path):
+        noise = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+        predictor = rm.Predictor.fit(model, validation, score="auto", ood=[noise[:30], (noise[30:], None)])
+        known, strange = (logits_of(model, x) for x in (normalised(digits["test"].images), noise))
+        assert predictor.choice == choose_score(known, strange)
+        assert (predictor.choice.images, predictor.choice.ood_images) == (899, 40)
+        assert predictor.score == predictor.choice.name
+        expected = rm.scores.SCORES[predictor.score](known)
+        torch.testing.assert_close(predictor(normalised(digits["test"].images)).score, expected)
+        predictor.save(tmp_path)
+        assert rm.Predictor.load(tmp_path, model=model).choice == predictor.choice
+        unlabelled = TensorDataset(noise)
+        assert rm.Predictor.fit(model, validation, score="auto", ood=unlabelled).choice == predictor.choice
+
+    def test_ood_images_are_some_and_of_the_same_shape(self, model, validation):
+        for wrong, got in (([], "at least one batch"), ([torch.zeros(2, 3, 8, 8)], r"\(1, 8, 8\), .* got \(3, 8, 8\)")):
+            with pytest.raises(ValueError, match=f"ood must hold .*{got}"):
+                rm.Predictor.fit(model, validation, score="auto", ood=wrong)
 
     def test_the_model_stays_as_it_is(self, model, validation):
         before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -104,6 +104,23 @@ class TestFitting:
         assert rm.Predictor.from_run(run).score == score
         assert rm.Predictor.from_run(run, score="energy").score == "energy"
 
+    @pytest.mark.parametrize("variant", ["plain", "gp"])
+    def test_ood_images_by_name_or_in_batches_choose_the_same_score(self, run_of, tmp_path, variant):
+        strange = rm.data.load("photographs/test").images[:20]
+        (tmp_path / "things").mkdir()
+        for place, image in enumerate(strange):
+            Image.fromarray(image[0].numpy()).save(tmp_path / "things" / f"{place:02}.png")
+        by_name, in_batches = (
+            rm.Predictor.from_run(run_of(variant), score="auto", ood=ood).choice
+            for ood in (f"folder:{tmp_path}", [strange[:15], strange[15:]])
+        )
+        assert by_name.aurocs == pytest.approx(in_batches.aurocs, abs=1e-3)
+        assert (by_name.images, by_name.ood_images, by_name.name) == (448, 20, in_batches.name)
+
+    def test_no_test_set_chooses_the_score(self, run_of):
+        with pytest.raises(ValueError, match=r"ood must be no test set, .* got 'photographs/test'"):
+            rm.Predictor.from_run(run_of(), score="auto", ood="photographs/test")
+
     def test_the_threshold_is_the_smallest_that_reaches_the_share(self):
         scores = torch.tensor([3.0, 1.0, 2.0, 2.0, 5.0])
         for acceptance, accepted in [(0.2, 1), (0.21, 3), (0.6, 3), (0.61, 4), (1.0, 5)]:

@@ -170,6 +170,13 @@ def gen(logits, gamma="0.1", num_top=100):
 
 
 @digits_50
+def max_logit_pnorm(logits, p=5):
+    centred = [s - sum(logits) / len(logits) for s in logits]
+    norm = sum(abs(c) ** Decimal(p) for c in centred) ** (1 / Decimal(p))
+    return -max(centred) / max(norm, Decimal("1e-12"))
+
+
+@digits_50
 def odin(logits, temperature=1000):
     return 1 - max(exact_softmax([s / temperature for s in logits]))
 

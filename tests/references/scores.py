@@ -97,3 +97,38 @@ def ash(features, weight, bias, percentile):
         shaped = [x[i] * scale if i in left else 0.0 for i in range(len(x))]
         found.append(energy(head(shaped, weight, bias)))
     return np.array(found)
+
+
+def scale(features, weight, bias, percentile):
+    scores = []
+    for x in features:
+        left = sorted(x)[round(len(x) * percentile / 100) :]
+        factor = math.exp(sum(x) / sum(left))
+        scores.append(energy(head([v * factor for v in x], weight, bias)))
+    return np.array(scores)
+
+
+def fdbd(train, features, weight, bias):
+    """The mean distance to the boundaries of the other classes, over the distance to the mean train feature."""
+    mean = [sum(column) / len(train) for column in zip(*train, strict=True)]
+    scores = []
+    for x in features:
+        logits = head(x, weight, bias)
+        y = logits.index(max(logits))
+        others = [c for c in range(len(logits)) if c != y]
+        distances = [(logits[y] - logits[c]) / math.dist(weight[y], weight[c]) for c in others]
+        scores.append(-sum(distances) / len(others) / math.dist(x, mean))
+    return np.array(scores)
+
+
+def nnguide(train, features, weight, bias, k):
+    """The energy times the mean of the k largest products with train features scaled by theirs."""
+
+    def cosine(a, b):
+        return sum(v * w for v, w in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+    scores = []
+    for x in features:
+        products = sorted(-energy(head(z, weight, bias)) * cosine(x, z) for z in train)
+        scores.append(energy(head(x, weight, bias)) * sum(products[-k:]) / k)
+    return np.array(scores)

@@ -9,7 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from regmixup.cli.parsing import parse
+from regmixup.cli.parsing import Switch, parse
+from regmixup.names import printable
+from regmixup.report.openood import write_openood
 from regmixup.report.output import print_report
 from regmixup.report.results import Results
 
@@ -27,12 +29,19 @@ class ReportVerb:
     """Folder with the run folders, or archives, for a study by name or file."""
     out: Path | None = None
     """Folder to write to; default: the study's own."""
+    openood: Switch = False
+    """Instead, write openood.csv: a row of OpenOOD v1.5's leaderboard for each method and score."""
 
 
 def main(args: Sequence[str]) -> None:
     verb = parse(ReportVerb, "report", args)
     folder = Path(verb.study)
-    print_report(Results.open(folder if folder.is_dir() else _study_folder(verb), verb.out), Console())
+    results = Results.open(folder if folder.is_dir() else _study_folder(verb), verb.out)
+    if verb.openood:
+        path, text = write_openood(results)
+        print(printable(text, keep="\n") + str(path))
+    else:
+        print_report(results, Console())
 
 
 def _study_folder(verb: ReportVerb) -> Path:

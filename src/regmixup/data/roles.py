@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regmixup.data.catalogue import find, members
-from regmixup.data.records import TRAIN, VALIDATION, Dataset, Role, SplitPart
+from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset, Role, SplitPart
 
 
 def role_of(name: str, train_set: str) -> Role | None:
@@ -117,6 +117,21 @@ def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
         raise ValueError(f"validation must not be a test, shifted or OOD set for a model of {train_set}, got {name!r}")
     if seen and overlap(dataset, trained):
         raise ValueError(f"validation must be images that were not trained on, got {name!r} for a model of {train_set}")
+
+
+def check_ood_validation(name: str, train_set: str) -> None:
+    """Raise unless `name` shows other things than the train set, and is not a set that results are reported on.
+
+    >>> check_ood_validation("svhn/test", "cifar10/train-90")
+    Traceback (most recent call last):
+    ValueError: ood must be no test set, and of other classes than cifar10/train-90, got 'svhn/test'
+    """
+    dataset = find(name)
+    is_reported = dataset.role in ("test", "shifted", "ood") or bool(dataset.listed and dataset.listed.without)
+    if dataset.is_folder:
+        is_reported = Path(name).name.lower() in TEST
+    if is_reported or role_of(name, train_set) not in ("ood", None):
+        raise ValueError(f"ood must be no test set, and of other classes than {train_set}, got {name!r}")
 
 
 def rest_of(part: str) -> str:

@@ -126,6 +126,8 @@ def compare(
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
     if (request.export, request.risk, request.ood) != (None, None, None):
         raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
+    if request.score not in SCORES:
+        raise ValueError(f"score must be named for a comparison: {', '.join(SCORES)}, got {request.score}")
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)

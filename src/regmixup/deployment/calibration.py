@@ -13,6 +13,7 @@ threshold which passed is a wrong one is at most 1 - confidence.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,12 +22,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.config import check_number
-from regmixup.metrics.detection import needed_count
+from regmixup.metrics.detection import auroc, needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.posthoc import Conformal, FittedConformal
 from regmixup.posthoc.temperature import check_logits
 
+AUTO, MSP = "auto", "max_probability"
 PRIOR = 0.2
 """The standard deviation of log T before any image is seen; see `fit_temperature`.
 
@@ -58,6 +60,48 @@ class Promise:
 
     def __str__(self) -> str:
         return f"at most {self.risk:.3g} errors among the accepted, with {self.confidence:.3g} confidence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreChoice:
+    """The choice of `score="auto"`: the AUROC of each score, `images` validation images against `ood_images` others.
+
+    aurocs: in the order of the registry; empty without OOD images.
+    """
+
+    aurocs: dict[str, float]
+    images: int
+    ood_images: int
+
+    @property
+    def name(self) -> str:
+        """The score of the largest AUROC, the earlier one of equals; MSP without OOD images."""
+        return max(self.aurocs, key=self.aurocs.__getitem__, default=MSP)
+
+    def __str__(self) -> str:
+        if not self.aurocs:
+            return f"{MSP} (MSP): no out-of-distribution validation images were given to choose by"
+        ranked = sorted(self.aurocs, key=self.aurocs.__getitem__, reverse=True)
+        shown = ", ".join(f"{name} {100 * self.aurocs[name]:.1f}" for name in ranked)
+        return (
+            f"{self.name}, of the largest AUROC of {self.images} validation images against {self.ood_images} "
+            f"out-of-distribution ones (%: {shown})"
+        )
+
+
+def choose_score(logits: Tensor, ood_logits: Tensor | None) -> ScoreChoice:
+    """Choose among the scores of logits, which a predictor and its exports can compute. No test image has a part in it.
+
+    logits: (N, K) of validation images. ood_logits: (M, K) of OOD validation images.
+
+    >>> choice = choose_score(torch.tensor([[9.0, 8.0, 8.0], [5.0, 0.0, 0.0]]), torch.tensor([[4.0, 0.0, 0.0]]))
+    >>> choice.name, choice.aurocs["entropy"]
+    ('dempster_shafer', 0.5)
+    """
+    if ood_logits is None:
+        return ScoreChoice(aurocs={}, images=len(logits), ood_images=0)
+    aurocs = {name: float(auroc(score(logits), score(ood_logits))) for name, score in SCORES.items()}
+    return ScoreChoice(aurocs=aurocs, images=len(logits), ood_images=len(ood_logits))
 
 
 @dataclass(frozen=True)
@@ -102,13 +146,15 @@ class Calibrated:
     errors: int
     promise: Promise | None = None
     sets: FittedConformal | None = None
+    choice: ScoreChoice | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """The settings of a fit on validation images.
 
-    score: how unsure the model is, one of `metrics.scores.SCORES`.
+    score: how unsure the model is, one of `metrics.scores.SCORES`; or "auto", the one that tells OOD validation images
+        best from validation images, by AUROC. Without OOD images that is MSP, and a warning says so.
     acceptance: the share of the images to accept, in (0, 1]; the threshold is the smallest that does. With `risk` it is
         the most to accept.
     risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with the
@@ -126,20 +172,28 @@ class Calibration:
     calibrate: bool = True
 
     def __post_init__(self) -> None:
-        check_name("score", self.score, SCORES)
+        check_name("score", self.score, [*SCORES, AUTO])
         check_number("acceptance", self.acceptance, above=0, most=1)
         if self.risk is not None:
             check_number("risk", self.risk, above=0, below=1)
         check_number("confidence", self.confidence, above=0, below=1)
 
-    def fit(self, validation: Labelled) -> Calibrated:
+    def fit(self, validation: Labelled, ood_logits: Tensor | None = None) -> Calibrated:
         """Fit on logits. A promise and label sets take the second half of the images, all else the first.
 
         Without either, all images fit both the temperature and the threshold.
+        ood_logits: (M, K) of OOD validation images, which choose the score "auto" and have no part in anything else.
         """
         first, second = validation, validation
         if self.risk is not None or self.sets is not None:
             first, second = validation.halves()
+        if self.score == AUTO:
+            choice = choose_score(first.logits, ood_logits)
+            if ood_logits is None:
+                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=4)
+            return replace(replace(self, score=choice.name).fit(validation), choice=choice)
+        if ood_logits is not None:
+            raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}')
         fitted = Calibrated(
             score=self.score,
             acceptance=self.acceptance,

@@ -145,6 +145,8 @@ def _calibration(contents: Contents) -> str:
         ("fitted on", public_name(predictor.validation)),
         ("promise", predictor.promise or "none"),
     ]
+    if predictor.choice is not None:
+        lines.insert(2, ("chosen score", str(predictor.choice)))
     return _table(("", ""), lines)
 
 

@@ -1,9 +1,10 @@
 """Compare the score of the predictor with nearest neighbours, on features of the train images: what detects better?
 
 Measured are the images of a folder of the user's that show no class (`--ood`), or else the errors on test images. The
-predictor's score is settled before, by `--score`: what is measured here chooses nothing. So it stays one of logits,
-which every export has; kNN (Sun et al., 2022) would carry the features of all train images. Its k is that paper's, in
-proportion to the number of train images, and at least 1: with hundreds of images, k = 50 is beyond a whole class.
+predictor's score is settled before, by `--score`: what is measured here chooses nothing. With `--score auto` the same
+images have chosen it, which the words say. It stays a score of logits, which every export has; kNN (Sun et al., 2022)
+would carry the features of all train images. Its k is that paper's, in proportion to the number of train images, and at
+least 1: with hundreds of images, k = 50 is beyond a whole class.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def measure_detection(job: Job, run: Run, predictor: Predictor, test: Prediction
         "detected": f"{counted(len(outliers), 'image')} of no class among {len(test)} test images",
         "auroc": {name: metrics.auroc(inside[name], score) for name, score in scores(logits, features).items()},
         "k": k,
+        "chose": predictor.choice is not None,
         "accepted": int(predictor.module.decide(logits.double())["accepted"].sum()),
     }
 
@@ -80,7 +82,8 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     names = {"max_probability": "max probability", "knn": f"kNN (k = {record['k']})"}
     shown = [f"{percent(value)} by {names.get(name, name)}" for name, value in record["auroc"].items()]
     accepted = f"; the threshold accepts {record['accepted']}" if "accepted" in record else ""
-    return f"AUROC of {record['detected']}: {', '.join(shown)}{accepted}"
+    chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
+    return f"AUROC of {record['detected']}: {', '.join(shown)}{accepted}{chose}"
 
 
 def _train_features(job: Job, run: Run) -> Features:

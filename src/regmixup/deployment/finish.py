@@ -8,14 +8,15 @@ images is what the predictor answers, with its temperature and its threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from regmixup.deployment.calibration import NoPromiseError, accepting_thresholds
+from regmixup.data.decode import decode_all
+from regmixup.data.images import FolderSet
+from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds
 from regmixup.deployment.detection import describe_detection, measure_detection
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
@@ -27,12 +28,14 @@ from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE
 from regmixup.storage import write_table
+from regmixup.training.loading import reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 _METRICS = ("accuracy", "ece", "nll", "brier")
 _SHARES = (0.95, 0.8, 0.5)
 """Of validation images, that thresholds beside the chosen one accept."""
+_BATCH = 64
 
 
 def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
@@ -58,6 +61,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "chosen": chosen,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "score": predictor.score,
+        "choice": asdict(predictor.choice) if predictor.choice is not None else None,
         "test": _measure(measured, predictor),
         "detection": measure_detection(job, run, predictor, test),
         "held_out": request.risk is not None,
@@ -86,20 +90,31 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
 
 def _fit(job: Job, run: Run) -> Predictor:
     """Return the predictor of a run, with the promise that was asked for if the images show it."""
-    fit = partial(
-        Predictor.from_run,
-        run,
-        validation=job.photos.parts["validation"].name,
-        acceptance=job.request.acceptance,
-        score=job.request.score,
-        device=job.device,
-    )
+
+    def fit(risk: float | None = None) -> Predictor:
+        return Predictor.from_run(
+            run,
+            validation=job.photos.parts["validation"].name,
+            acceptance=job.request.acceptance,
+            risk=risk,
+            score=job.request.score,
+            ood=_ood_batches(job.outliers, run) if job.outliers is not None and job.request.score == AUTO else None,
+            device=job.device,
+        )
+
     try:
-        return fit(risk=job.request.risk)
+        return fit(job.request.risk)
     except NoPromiseError as error:
         share = f"{job.request.acceptance:.0%}"
         job.say(f"warning      {error}. The threshold accepts {share} of the validation images instead")
         return fit()
+
+
+def _ood_batches(outliers: FolderSet, run: Run) -> Iterator[Tensor]:
+    """Yield images of no class as the network takes them."""
+    read = reader(run.transform(), 2 * (run.config.image_size,))
+    for start in range(0, len(outliers), _BATCH):
+        yield decode_all(outliers.paths[start : start + _BATCH], read)
 
 
 def _correct(predictions: Predictions) -> Tensor:
@@ -140,6 +155,8 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
         f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
         f"{predictor.images} validation images with {predictor.errors} errors"
     )
+    if predictor.choice is not None:
+        job.say(f"score        {predictor.choice}")
     job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {_accepted(record)}")
     if record["detection"]:
         job.say(f"detection    {describe_detection(record['detection'])}")

@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from regmixup.config import check_count, values_of
 from regmixup.data.decode import EvalTransform, Source, decode_all, open_rgb
-from regmixup.data.roles import check_validation, validation_of
+from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import Calibration, Labelled
+from regmixup.deployment.calibration import MSP, Calibration, Labelled
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
@@ -31,7 +32,7 @@ from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
-from regmixup.types import as_tensor, look_like_probabilities
+from regmixup.types import Predictions, as_tensor, look_like_probabilities
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Predictor(Facts):
     validation: the dataset they were fitted on; images, errors: how many images fitted the temperature, and how many
     of these the model has wrong. fingerprint: that of the run; "" for other models.
     promise: the share of errors among the accepted that is not exceeded, and how surely. sets: makes label sets.
+    choice: how score="auto" chose the score.
     inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values.
     normalize: (mean, std) that uint8 images and files get before the model. architecture: how `load` builds the model.
     """
@@ -87,6 +89,7 @@ class Predictor(Facts):
         class_names: Sequence[str] | None = None,
         normalize: Normalization | None = None,
         transform: EvalTransform | None = None,
+        ood: Iterable[Any] | None = None,
         **settings: Any,
     ) -> Predictor:
         """Fit a temperature, a threshold and label sets for any model, on images that it was not trained on.
@@ -97,13 +100,15 @@ class Predictor(Facts):
         class_names: K names in the order of the logits; default "0", "1", ...
         normalize: (mean, std) per channel, if the loader gives normalised images: applied to files and uint8 images.
         transform: how image files are resized and cropped; None: they must have the loader's size.
+        ood: with score="auto", out-of-distribution validation images: batches like those of validation_loader, whose
+            labels are ignored and may be missing, or a torch Dataset. Not the ones you report on.
         settings: the fields of `deployment.calibration.Calibration`: acceptance=0.95, risk=None, confidence=0.95,
             sets=None, score="entropy", calibrate=True.
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
         network = copy.deepcopy(unwrapped(model))
-        module = Deployable(network, temperature=1.0, score=calibration.score, threshold=0.0, normalize=normalize)
+        module = _undecided(network, normalize)
         validation, shape, are_pixels = _run_over(module, validation_loader, normalize)
         classes = validation.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
@@ -117,7 +122,7 @@ class Predictor(Facts):
             fingerprint="",
             inputs="pixels" if are_pixels and normalize is None else "as given",
             normalize=normalize,
-            **vars(calibration.fit(validation)),
+            **vars(calibration.fit(validation, _ood_logits(module, ood, shape))),
         )
         return cls._of(module.network, facts)
 
@@ -129,6 +134,7 @@ class Predictor(Facts):
         validation: str | None = None,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
+        ood: str | Iterable[Any] | None = None,
         **settings: Any,
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
@@ -136,6 +142,8 @@ class Predictor(Facts):
         validation: a dataset, default the validation set that belongs to the run's train set. Never a test, shifted
             or OOD set.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
+        ood: with score="auto", a dataset of OOD validation images, such as `folder:PATH` or
+            "tiny-imagenet/openood-cifar10-val", never a test set; or batches as in `fit`.
         settings: as in `fit`; the default of score is that of `deployed_score`.
         """
         run = open_single(run)
@@ -145,17 +153,25 @@ class Predictor(Facts):
         validation = validation_of(train_set) if validation is None else validation
         check_validation(validation, train_set)
         network = run.model(device=device, root=root)
-        predictions = run.predict(validation, root=root, device=device)
-        if isinstance(network.head, GaussianProcess):
-            predictions = MeanField()(predictions)
+
+        def predict(dataset: str) -> Predictions:
+            predictions = run.predict(dataset, root=root, device=device)
+            return MeanField()(predictions) if isinstance(network.head, GaussianProcess) else predictions
+
+        predictions, shape = predict(validation), tuple(record["input"])
+        if isinstance(ood, str):
+            check_ood_validation(ood, train_set)
+            ood_logits: Tensor | None = predict(ood).logits
+        else:
+            ood_logits = _ood_logits(_undecided(network), ood, shape)
         facts = Facts(
             class_names=tuple(record["classes"]),
-            input_shape=tuple(record["input"]),
+            input_shape=shape,
             transform=run.transform(),
             validation=validation,
             fingerprint=run.fingerprint,
             architecture=Architecture.of(run, record),
-            **vars(calibration.fit(Labelled(predictions.logits, predictions.labels))),
+            **vars(calibration.fit(Labelled(predictions.logits, predictions.labels), ood_logits)),
         )
         return cls._of(network, facts)
 
@@ -305,6 +321,29 @@ def open_single(run: Run | str | Path) -> Run:
             f"{', '.join(member.folder.name for member in run.members())}"
         )
     return run
+
+
+def _undecided(network: nn.Module, normalize: Normalization | None = None) -> Deployable:
+    """Return a module for logits, before anything is fitted."""
+    return Deployable(network, temperature=1.0, score=MSP, threshold=0.0, normalize=normalize)
+
+
+@torch.no_grad()
+def _ood_logits(module: Deployable, batches: Iterable[Any] | None, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the logits (M, K) of batches of inputs of this shape, with or without labels; None of None."""
+    if batches is None:
+        return None
+    if isinstance(batches, Dataset):
+        batches = DataLoader(batches, batch_size=256)
+    device, logits = next((p.device for p in module.parameters()), torch.device("cpu")), []
+    for batch in batches:
+        x, _ = pair_of(batch, "ood", labelled=False)
+        if tuple(x.shape[1:]) != shape:
+            raise ValueError(f"ood must hold inputs of {shape}, as the validation images, got {tuple(x.shape[1:])}")
+        logits.append(module.logits(x.to(device)).cpu())
+    if not logits:
+        raise ValueError("ood must hold at least one batch of images, got none")
+    return torch.cat(logits)
 
 
 @torch.no_grad()

@@ -52,10 +52,11 @@ class Request:
     """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
     score: str = "entropy"
     """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
-    dempster_shafer, energy or another score of logits."""
+    dempster_shafer, energy or another score of logits; auto for the one that tells --ood best from validation images,
+    which without --ood is max_probability."""
     ood: Path | None = None
     """A folder of images of no class. How well they are told from test images is reported, by the model's score and by
-    nearest neighbours in its features. They choose nothing."""
+    nearest neighbours in its features. With --score auto they choose the score; otherwise they choose nothing."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
     tensorboard: bool = False

@@ -1,10 +1,10 @@
-"""ViM, ReAct and ASH, which read the features through the linear head: against their formulas and the energy."""
+"""Scores that read the features through the linear head: against their formulas and the energy."""
 
 import numpy as np
 import pytest
 import torch
 
-from regmixup.metrics.scores import ASH, ReAct, ViM, energy
+from regmixup.metrics.scores import ASH, FDBD, SCALE, NNGuide, ReAct, ViM, energy
 from regmixup.metrics.scores.head_scores import usual_dim
 from tests.metrics.scores.made_up import WIDTH, linear_head, mixture
 from tests.references import scores as reference
@@ -64,3 +64,52 @@ class TestASH:
     def test_features_below_zero_are_refused(self):
         with pytest.raises(ValueError, match=r"ASH needs features >= 0, .* got -1"):
             ASH().fit(*HEAD)(torch.full((1, WIDTH), -1.0))
+
+
+class TestSCALE:
+    @pytest.mark.parametrize("percentile", [0, 20, 85])
+    def test_it_agrees_with_its_twin(self, percentile):
+        positive = TEST + 0.1  # one sample is all zeros
+        found = SCALE(percentile=percentile).fit(*HEAD)(positive)
+        np.testing.assert_allclose(found, reference.scale(positive.numpy(), *ARRAYS[2:], percentile), rtol=1e-10)
+
+    def test_it_keeps_what_ash_keeps_and_all_else_scaled_alike(self):
+        scaled, shaped = SCALE(percentile=65).scaled(TEST), ASH(percentile=65).shaped(TEST)
+        torch.testing.assert_close(scaled[shaped > 0], shaped[shaped > 0])
+        assert torch.equal(scaled > 0, TEST > 0)
+
+    def test_a_feature_of_zeros_stays_one_and_features_below_zero_are_refused(self):
+        assert SCALE().scaled(torch.zeros(2, 5)).tolist() == [[0.0] * 5] * 2
+        with pytest.raises(ValueError, match=r"SCALE needs features >= 0, .* got -1"):
+            SCALE().fit(*HEAD)(torch.full((1, WIDTH), -1.0))
+
+
+class TestFDBD:
+    def test_it_agrees_with_its_twin(self):
+        np.testing.assert_allclose(FDBD().fit(TRAIN, *HEAD)(TEST), reference.fdbd(*ARRAYS), rtol=1e-10)
+
+    def test_the_scale_of_the_head_cancels(self):
+        scored = FDBD().fit(TRAIN, 7 * HEAD[0], 7 * HEAD[1])(TEST)
+        torch.testing.assert_close(scored, FDBD().fit(TRAIN, *HEAD)(TEST))
+
+    def test_classes_of_the_same_weights_and_the_mean_itself_have_finite_scores(self):
+        weight = torch.cat([HEAD[0], HEAD[0][:1]])
+        scored = FDBD().fit(TRAIN, weight)(torch.cat([TEST, TRAIN.mean(dim=0, keepdim=True)]))
+        assert torch.isfinite(scored).all()
+
+
+class TestNNGuide:
+    @pytest.mark.parametrize("k", [1, 10, 90])
+    def test_it_agrees_with_its_twin(self, k):
+        np.testing.assert_allclose(
+            NNGuide(k=k).fit(TRAIN + 1, *HEAD)(TEST + 1),
+            reference.nnguide(ARRAYS[0] + 1, ARRAYS[1] + 1, *ARRAYS[2:], k),
+            rtol=1e-10,
+        )
+
+    @pytest.mark.parametrize("k", [0, 91])
+    def test_k_is_one_of_the_train_samples(self, k):
+        with pytest.raises(
+            ValueError, match=f"k must be positive and at most the number of train samples, 90, got {k}"
+        ):
+            NNGuide(k=k).fit(TRAIN, *HEAD)

@@ -15,6 +15,7 @@ from regmixup.metrics.scores import (
     energy,
     entropy,
     gen,
+    max_logit_pnorm,
     max_probability,
     mutual_information,
     odin,
@@ -147,3 +148,20 @@ def test_pieces_of_members_do_not_show_and_float16_is_computed_in_float64(monkey
     monkeypatch.setattr("regmixup.metrics.scores.logit_scores._PIECE", 60)
     torch.testing.assert_close(mutual_information(logits), whole, rtol=0, atol=1e-15)
     assert mutual_information(torch.zeros(2, 0, 3)).shape == (0,)
+
+
+class TestMaxLogitPNorm:
+    @pytest.mark.parametrize("p", [1, 2.5, 5])
+    def test_it_agrees_with_its_twin(self, p):
+        logits = 3 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        expected = [reference.max_logit_pnorm(row.tolist(), p) for row in logits]
+        np.testing.assert_allclose(max_logit_pnorm(logits, p=p), expected, rtol=1e-12)
+
+    def test_neither_scale_nor_shift_of_the_logits_counts(self):
+        logits = torch.randn(20, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        torch.testing.assert_close(max_logit_pnorm(logits), max_logit_pnorm(100 * logits - 3))
+
+    def test_equal_logits_score_highest_and_two_classes_say_nothing(self):
+        assert max_logit_pnorm(torch.full((1, 3), 0.1)).item() == 0
+        nothing = torch.full((2,), -(2**-0.2), dtype=torch.float64)
+        torch.testing.assert_close(max_logit_pnorm(torch.tensor([[9.0, 0.0], [0.1, 0.0]])), nothing)

@@ -21,11 +21,13 @@ HEADLESS = {"head_weight": None, "head_bias": None}
 PLAIN = replace(TEST, features=None, **HEADLESS)
 MEMBERS = torch.randn(3, 40, 3, generator=torch.Generator().manual_seed(0))
 OF_CLASSES = ["mahalanobis", "mahalanobis_tied", "relative_mahalanobis", "knn"]
-OF_HEAD = ["vim", "react", "ash"]
+OF_HEAD = ["vim", "react", "ash", "scale", "fdbd", "nnguide"]
+UNRECTIFIED = ["vim", "react", "fdbd", "nnguide"]
 
 
 def test_the_scores_of_logits_of_any_model_are_functions():
-    assert list(SCORES) == ["dempster_shafer", "entropy", "energy", "max_probability", "max_logit", "gen", "odin"]
+    plain = ["dempster_shafer", "entropy", "energy", "max_probability", "max_logit", "gen", "odin", "max_logit_pnorm"]
+    assert list(SCORES) == plain
 
 
 @pytest.mark.parametrize(
@@ -40,10 +42,12 @@ def test_the_scores_of_logits_of_any_model_are_functions():
         (replace(TEST, **HEADLESS), TRAIN, OF_CLASSES + OF_HEAD),
         (TEST, replace(TRAIN, **HEADLESS), OF_CLASSES),
         (TEST, predictions(49, 0), OF_CLASSES[:3] + OF_HEAD),
-        (TEST, predictions(90, 0, rectified=False), OF_CLASSES + OF_HEAD[:2]),
+        (TEST, predictions(9, 0), OF_CLASSES[:3] + OF_HEAD[:-1]),
+        (TEST, predictions(90, 0, rectified=False), OF_CLASSES + UNRECTIFIED),
     ],
     ids=["logits alone", "no features to score", "no train set", "members", "features on both sides",
-         "no features to fit on", "the head is that of the train set", "no head", "too few for kNN", "no ReLU"],
+         "no features to fit on", "the head is that of the train set", "no head", "too few for kNN",
+         "too few for NNGuide", "no ReLU"],
 )  # fmt: skip
 def test_scores_are_those_that_the_predictions_allow(test, train, more):
     assert available(test, train) == [*SCORES, *more]

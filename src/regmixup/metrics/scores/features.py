@@ -22,13 +22,13 @@ FittedScore = Callable[[Tensor], Tensor]
 """From features (N, D) to float64 scores (N,), larger for samples more out-of-distribution."""
 
 
-def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, *, rows: int | None = None) -> Tensor:
-    """Return function(features), computed for a piece of `rows` samples at a time, each in float64.
+def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, *, bank: int = 0) -> Tensor:
+    """Return function(features), computed for a piece of samples at a time, each in float64.
 
-    rows: None for as many as fit into memory with their features.
+    bank: the number of train samples that each sample is compared with, which limits the pieces.
     """
     features = check_features(features)
-    rows = rows if rows is not None else max(1, _CHUNK // features.shape[1])
+    rows = max(1, _DISTANCES // bank if bank else _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
 
@@ -70,7 +70,7 @@ class KNN:
             kth = order.topk(k, dim=1, largest=False).indices[:, -1]
             return (centred - precise(bank[kth])).norm(dim=1)
 
-        return partial(in_pieces, kth_distance, rows=max(1, _DISTANCES // len(bank)))
+        return partial(in_pieces, kth_distance, bank=len(bank))
 
 
 def default_k(labels: Tensor) -> int:

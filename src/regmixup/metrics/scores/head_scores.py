@@ -1,4 +1,4 @@
-"""Scores of features and a linear head: ReAct, ASH and ViM, energies of features cut off, shaped or projected."""
+"""Scores of features and a linear head: of its energy, and fDBD of the distances to its decision boundaries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
@@ -67,14 +68,52 @@ class ASH:
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
-        if bool((features < 0).any()):
-            raise ValueError(f"ASH needs features >= 0, as after a ReLU, got {float(features.min()):g}")
-        width = features.shape[1]
-        left = features.topk(max(1, width - round(width * self.percentile / 100)), dim=1)
-        total = features.sum(dim=1, keepdim=True)
-        # A feature of zeros stays one: 0 / 0 would not.
-        ratio = torch.where(total > 0, total / left.values.sum(dim=1, keepdim=True), 1)
-        return torch.zeros_like(features).scatter(1, left.indices, left.values * ratio.exp())
+        _check_rectified(features, "ASH")
+        left = _largest(features, self.percentile)
+        factor = _sum_ratio(features, left.values).exp()
+        return torch.zeros_like(features).scatter(1, left.indices, left.values * factor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SCALE:
+    """-logsumexp(W phi exp(s_1 / s_2) + b), s_1 being the sum of the feature's numbers and s_2 that of those left
+    without the `percentile` % smallest (Xu et al., 2024): ASH-S that scales every number and removes none.
+
+    Features must be >= 0, as after a ReLU. 85 is the authors' for ImageNet and CIFAR, on the averaged feature.
+
+    >>> SCALE(percentile=50).scaled(torch.tensor([[1.0, 2.0, 4.0, 5.0]]))  # all times exp(12 / 9)
+    tensor([[ 3.7937,  7.5873, 15.1747, 18.9683]])
+    """
+
+    percentile: float = 85.0
+
+    def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
+        """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
+        head = linear_head(head_weight, head_bias)
+        return partial(in_pieces, lambda piece: energy(head(self.scaled(piece))))
+
+    def scaled(self, features: Tensor) -> Tensor:
+        """Return phi exp(s_1 / s_2) of every sample, (N, D)."""
+        _check_rectified(features, "SCALE")
+        return features * _sum_ratio(features, _largest(features, self.percentile).values).exp()
+
+
+def _check_rectified(features: Tensor, score: str) -> None:
+    if bool((features < 0).any()):
+        raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")
+
+
+def _largest(features: Tensor, percentile: float) -> torch.return_types.topk:
+    """Return each sample's numbers and their places without the `percentile` % smallest. At least one is left."""
+    width = features.shape[1]
+    return features.topk(max(1, width - round(width * percentile / 100)), dim=1)
+
+
+def _sum_ratio(features: Tensor, left: Tensor) -> Tensor:
+    """Return s_1 / s_2, (N, 1), the sum of all numbers of a sample over that of those left."""
+    total = features.sum(dim=1, keepdim=True)
+    # A feature of zeros stays one: 0 / 0 would not.
+    return torch.where(total > 0, total / left.sum(dim=1, keepdim=True), 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +165,77 @@ class ViM:
 def usual_dim(width: int) -> int:
     """Return the authors' dimension of the principal space of features of this width."""
     return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FDBD:
+    """-1 / (K - 1) sum_{c != y} (s_y - s_c) / (|w_y - w_c| |phi - mu|), y the predicted class (fDBD; Liu & Qin, 2024).
+
+    s = W phi + b. The distance of phi to the decision boundary between y and c is (s_y - s_c) / |w_y - w_c|. mu is the
+    mean train feature: features far from it are far from the boundaries, too. It has no hyper-parameter.
+
+    >>> weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> score = FDBD().fit(torch.zeros(4, 2), weight)
+    >>> score(torch.tensor([[3.0, 4.0], [3.0, 0.0]]))  # 3 from the boundary, 5 and 3 from the mean
+    tensor([-0.6000, -1.0000], dtype=torch.float64)
+    """
+
+    def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
+        """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
+        features = check_features(features, finite=True)
+        head = linear_head(head_weight, head_bias)
+        sums = in_pieces(lambda piece: piece.sum(dim=0, keepdim=True), features)
+        mean = sums.sum(dim=0) / len(features)
+        weight = precise(torch.as_tensor(head_weight).detach())
+        # The faster way to compute them cancels digits.
+        apart = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
+        # Between a class and itself, or one of the same weights, there is no boundary.
+        apart = apart.masked_fill(apart == 0, torch.inf)
+
+        def boundary_distance(piece: Tensor) -> Tensor:
+            logits = head(piece)
+            largest, predicted = logits.max(dim=1, keepdim=True)
+            distances = (largest - logits) / apart[predicted.squeeze(1)]
+            others = max(1, logits.shape[1] - 1)
+            return -distances.sum(dim=1) / others / (piece - mean).norm(dim=1).clamp_min(1e-12)
+
+        return partial(in_pieces, boundary_distance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NNGuide:
+    """-E(phi) G(phi), the energy times the guidance of the nearest train features (Park et al., 2023).
+
+    E(phi) = logsumexp(W phi + b). G(phi) is the mean of the k largest <phi, E(z) z> over the train features z, phi and
+    z of length 1: similar to train samples that the head is sure of.
+
+    k: 10 in the authors' code, 100 in OpenOOD. On ImageNet the authors keep 1 % of the train features: fit on these.
+    The train features are kept, and compared, in their own precision, at least float32.
+
+    >>> score = NNGuide(k=1).fit(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(1, 2))  # energies 1 and 2
+    >>> score(torch.tensor([[3.0, 0.0], [0.0, 3.0]]))
+    tensor([-3., -6.], dtype=torch.float64)
+    """
+
+    k: int = 10
+
+    def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
+        """Fit on train features (N, D), N >= k, and the linear head's weight (K, D) and bias (K,)."""
+        features = check_features(features, finite=True)
+        if not 0 < self.k <= len(features):
+            raise ValueError(
+                f"k must be positive and at most the number of train samples, {len(features)}, got {self.k}"
+            )
+        head = linear_head(head_weight, head_bias)
+        exact = torch.promote_types(features.dtype, torch.float32)
+
+        def guide(piece: Tensor) -> Tensor:
+            return (normalize(piece) * -energy(head(piece))[:, None]).to(exact)
+
+        bank = in_pieces(guide, features)
+
+        def guided_energy(piece: Tensor) -> Tensor:
+            similarities = normalize(piece).to(exact) @ bank.T
+            return energy(head(piece)) * precise(similarities.topk(self.k, dim=1).values).mean(dim=1)
+
+        return partial(in_pieces, guided_energy, bank=len(bank))

@@ -124,6 +124,24 @@ def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
     return max_probability(softmax_of(logits).logits / temperature)
 
 
+def max_logit_pnorm(logits: Tensor | Softmax, *, p: float = 5.0) -> Tensor:
+    """Return -max_k c_k / |c|_p of the centred logits c = s - mean s (MaxLogit-pNorm; Cattelan & Silva, 2024).
+
+    |c|_p = (sum_k |c_k|^p)^(1/p). The scale of the logits cancels: only their shape counts. The authors have no fixed
+    p: they choose one of 0 to 9 for each network on validation images, or MSP where that is better. 5 is the middle.
+    Equal logits score 0, the most. Two classes always score -2^(-1/p), so there the score says nothing.
+
+    >>> max_logit_pnorm(torch.tensor([[3.0, 0.0, 0.0], [300.0, 0.0, 0.0]]), p=1)  # c = 2, -1, -1
+    tensor([-0.5000, -0.5000], dtype=torch.float64)
+    """
+    softmax = softmax_of(logits)
+    below = (
+        softmax.logits - softmax.largest[:, None]
+    )  # from here nothing cancels: nearly equal logits keep their digits
+    mean = below.mean(dim=1)
+    return mean / torch.linalg.vector_norm(below - mean[:, None], ord=p, dim=1).clamp_min(1e-12)
+
+
 def mutual_information(member_logits: Tensor) -> Tensor:
     """Return H(mean_m p_m) - mean_m H(p_m), in nats: what the class tells about the member (Houlsby et al., 2011).
 

@@ -16,7 +16,7 @@ from regmixup import plugins
 from regmixup.metrics.pieces import in_order, precise
 from regmixup.metrics.scores import logit_scores
 from regmixup.metrics.scores.features import KNN, FittedScore, default_k
-from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
+from regmixup.metrics.scores.head_scores import ASH, FDBD, SCALE, NNGuide, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import Softmax, softmax_of
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
 from regmixup.types import Predictions
@@ -43,7 +43,7 @@ def _of_classes(score: Mahalanobis | RelativeMahalanobis | KNN) -> Callable[[Any
     return lambda train: score.fit(train.features, train.labels)
 
 
-def _of_head(score: ViM | ReAct) -> Callable[[Any], FittedScore]:
+def _of_head(score: ViM | ReAct | FDBD | NNGuide) -> Callable[[Any], FittedScore]:
     return lambda train: score.fit(train.features, train.head_weight, train.head_bias)
 
 
@@ -52,7 +52,7 @@ def _has_head(train: Predictions) -> bool:
 
 
 def _has_rectified(train: Any) -> bool:
-    """Return False for features below 0, of networks without a last ReLU, for which ASH was not made."""
+    """Return False for features below 0, of networks without a last ReLU, for which ASH and SCALE were not made."""
     return _has_head(train) and bool((train.features >= 0).all())
 
 
@@ -65,6 +65,8 @@ REGISTRY: dict[str, Score] = {
     "gen": Score("probs", logit_scores.gen),
     # ODIN sees no more than the softmax either, but its temperature divides logits, which a mean has not.
     "odin": Score("logits", logit_scores.odin),
+    # Neither is the p-norm of a logarithm of 0, which a mean of probabilities can hold.
+    "max_logit_pnorm": Score("logits", logit_scores.max_logit_pnorm),
     "mutual_information": Score("member_logits", logit_scores.mutual_information),
     "mahalanobis": Score("features", _of_classes(Mahalanobis())),
     "mahalanobis_tied": Score("features", _of_classes(Mahalanobis(covariance="tied"))),
@@ -73,6 +75,9 @@ REGISTRY: dict[str, Score] = {
     "vim": Score("features", _of_head(ViM()), _has_head),
     "react": Score("features", _of_head(ReAct()), _has_head),
     "ash": Score("features", lambda train: ASH().fit(train.head_weight, train.head_bias), _has_rectified),
+    "scale": Score("features", lambda train: SCALE().fit(train.head_weight, train.head_bias), _has_rectified),
+    "fdbd": Score("features", _of_head(FDBD()), _has_head),
+    "nnguide": Score("features", _of_head(NNGuide()), lambda train: _has_head(train) and len(train) >= NNGuide.k),
 }
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {

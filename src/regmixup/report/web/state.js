@@ -33,7 +33,7 @@ function whenever(depends, draw) {
 
 // Text and numbers. Everything that comes from data passes through `safe` before it is markup.
 const safe = (text) => String(text).replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
-const SPELT = { dempster_shafer: "Dempster-Shafer", gen: "GEN", odin: "ODIN", knn: "kNN", vim: "ViM", react: "ReAct", ash: "ASH", duq: "DUQ", mahalanobis: "Mahalanobis" };
+const SPELT = { dempster_shafer: "Dempster-Shafer", gen: "GEN", odin: "ODIN", knn: "kNN", vim: "ViM", react: "ReAct", ash: "ASH", scale: "SCALE", fdbd: "fDBD", nnguide: "NNGuide", max_logit_pnorm: "max logit p-norm", duq: "DUQ", mahalanobis: "Mahalanobis" };
 const worded = (name) => SPELT[name] ?? String(name).replaceAll("_", " ").replace(/\/test$/, "");
 const fixed = (digits) => (value) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
 const short = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(3))).replace("-", "−"));
