@@ -15,7 +15,7 @@ from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
 from regmixup.cli.progress import LiveProgress
-from regmixup.cli.train_help import PACKAGE, field_texts, print_group
+from regmixup.cli.train_help import PACKAGE, print_group, read_fields
 from regmixup.config import values_of
 from regmixup.deployment.request import Request
 from regmixup.names import printable
@@ -86,12 +86,12 @@ def main(args: Sequence[str]) -> None:
 
 def print_help() -> None:
     """Print the flags in groups, each with its text and default."""
-    texts = field_texts(PACKAGE / "deployment/request.py") | field_texts(PACKAGE / "cli/finetune.py")
+    fields = read_fields(PACKAGE / "deployment/request.py") | read_fields(PACKAGE / "cli/finetune.py")
     console = Console(highlight=False)
     about = (getdoc(FinetuneVerb) or "").replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n")
     console.print(f"usage: regmixup finetune PHOTOS [options]\n\n{about}", markup=False)
     for title, names in GROUPS.items():
-        print_group(console, title, {name: texts[name] for name in names}, values_of(Request()) | {"runs": "runs"})
+        print_group(console, title, {name: fields[name] for name in names}, values_of(Request()) | {"runs": "runs"})
 
 
 def _say(console: Console, line: str) -> None:

@@ -148,7 +148,7 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
     loss = _loss(_value_of("--loss", args), objective)
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
-        objective=dataclasses.replace(objective, loss=None) if hasattr(objective, "loss") else objective,
+        objective=_without_loss(objective),
         head_fields=config.head,
         constraint_fields=config.constraint or NoFlags(),
         loss_fields=loss or NoFlags(),
@@ -168,6 +168,12 @@ def _loss(name: str | None, objective: Objective) -> Loss | None:
         return None if name else getattr(objective, "loss", None)
     _check_has_loss("--loss", str(name), objective)
     return LOSSES[check_name("loss", str(name), LOSSES)]()
+
+
+def _without_loss(objective: Objective) -> Objective:
+    """Return an objective as the CLI library gets it, which cannot parse a loss."""
+    has_loss = "loss" in {f.name for f in dataclasses.fields(objective)}
+    return dataclasses.replace(objective, loss=None) if has_loss else objective  # type: ignore[call-arg]
 
 
 def _with_transform(objective: Objective, name: str | None) -> Objective:
