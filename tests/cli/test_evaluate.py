@@ -120,7 +120,7 @@ def test_any_number_of_names_is_taken_for_models_and_then_for_ood_sets(capsys, t
     mine = logits_file(tmp_path / "mine.npz")
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(30, 4)))
-    words = ("evaluate", mine, "--ood", tmp_path / "a.npy", tmp_path / "b.npy", "--resamples", 0, "--rows")
+    words = ("evaluate", mine, "--ood", tmp_path / "a.npy", tmp_path / "b.npy", "--resamples", 0)
     for names, expected in (
         ((), ("mine", "AUROC, a", "AUROC, b")),
         (("new",), ("new", "AUROC, a", "AUROC, b")),
