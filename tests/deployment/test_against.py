@@ -173,6 +173,7 @@ def test_the_epochs_are_those_that_fit_and_at_least_five(photos, tmp_path, monke
         ({"export": "model.pt2"}, "export, risk and ood are for a model"),
         ({"ood": "other"}, "export, risk and ood are for a model"),
         ({"score": "entropie"}, "did you mean 'entropy'"),
+        ({"score": "auto"}, "score must be named for a comparison, such as max_probability, got auto"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(photos, tmp_path, changes, contract):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from regmixup import metrics
 from regmixup.data.catalogue import find
 from regmixup.data.reading import load_files
-from regmixup.deployment.calibration import Labelled, fit_temperature
+from regmixup.deployment.calibration import AUTO, MSP, Labelled, fit_temperature
 from regmixup.deployment.finetune import Watch
 from regmixup.deployment.folder import Advance, describe_few
 from regmixup.deployment.job import Job, check_method, prepare
@@ -126,8 +126,8 @@ def compare(
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
     if (request.export, request.risk, request.ood) != (None, None, None):
         raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
-    if request.score not in SCORES:
-        raise ValueError(f"score must be named for a comparison: {', '.join(SCORES)}, got {request.score}")
+    if request.score == AUTO:
+        raise ValueError(f"score must be named for a comparison, such as {MSP}, got auto")
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)
