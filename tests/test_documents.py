@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from regmixup.study.cost import step_times
+from regmixup.study.status import step_times
 
 from regmixup.cli import VERBS, main
 from regmixup.methods import METHODS

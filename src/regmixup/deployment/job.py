@@ -54,7 +54,7 @@ AUGMENTATION: dict[str, dict[str, Any]] = {
     "none": {"crop_area": 1.0, "flip": False, "color_jitter": 0.0},
     "light": {"crop_area": 0.8, "color_jitter": 0.0},
     "standard": {"crop_area": 0.35},
-    "strong": {"crop_area": 0.35, "rand_augment": 2, "random_erasing": 0.25},
+    "strong": {"crop_area": 0.35, "rand_augment": 2},
 }
 """Fields of the recipe by the name of an augmentation; see `Request`."""
 _MIN_LR = 1e-6

@@ -72,23 +72,15 @@ def train_step(
     forward: from the picked images and the draw to the loss, see `ForwardPass`.
     before_update: called with the losses of all shards when the gradient is complete.
     """
-    outputs = compute_gradient(forward, optimizer, shards)
-    if before_update is not None:
-        before_update(outputs)
-    optimizer.step()
-
-
-def compute_gradient(
-    forward: Callable[[Any, Draw], ShardLoss], optimizer: torch.optim.Optimizer, shards: Iterable[Shard]
-) -> list[ShardLoss]:
-    """Forward every shard and add up their gradients in place of earlier ones; return the losses of all shards."""
     optimizer.zero_grad(set_to_none=True)
     outputs = []
     for shard in shards:
         output = forward(shard.picked, shard.draw)
         (output.loss * shard.weight).backward()
         outputs.append(output)
-    return outputs
+    if before_update is not None:
+        before_update(outputs)
+    optimizer.step()
 
 
 class ForwardPass(nn.Module):
