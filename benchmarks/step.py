@@ -1,6 +1,7 @@
 """Measure a whole training step on a GPU beside the loops people write, side by side in one run.
 
     python benchmarks/step.py [--networks wrn28-10 resnet50] [--methods regmixup dnn] [--alone]
+    python benchmarks/step.py --networks resnet18 --methods regmixup --alone --fields 'sharpness = "sam"'
 
 A step is everything between two batches: picking and augmenting the images, drawing, mixing, forward, backward, SGD.
 
@@ -20,6 +21,7 @@ import argparse
 import statistics
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,7 +102,8 @@ def synthetic() -> ImageSet:
 
 def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace) -> dict[str, float]:
     """The engine: warm-up, then steps, then a whole epoch, then what has been compiled since the warm-up."""
-    config = resolve(rm.configure("cifar10-wrn28-10", method, network=network, lr=1e-3, batch_size=BATCH), DEVICE)
+    fields = {"network": network, "lr": 1e-3, "batch_size": BATCH, **tomllib.loads("\n".join(args.fields))}
+    config = resolve(rm.configure("cifar10-wrn28-10", method, **fields), DEVICE)
     engine = Engine(checkpoint_minutes=60)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
         held = allocated()
@@ -226,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", default=["wrn28-10", "resnet50"])
     parser.add_argument("--methods", nargs="+", default=["regmixup", "dnn"])
+    parser.add_argument("--fields", nargs="+", default=[], help="of the recipe, as in TOML: 'cutout = 16'; for ours")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=15, help="steps per round; twice as many of ours")
     parser.add_argument("--alone", action="store_true")

@@ -28,7 +28,7 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.whole in names or dataset.corruption
         assert dataset.files[: len(find(dataset.whole).files)] == find(dataset.whole).files
         assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
-        assert dataset.images or dataset.listed
+        assert dataset.images
         assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
         assert (dataset.side is None) == family.startswith("imagenet")
         for source in dataset.sources:

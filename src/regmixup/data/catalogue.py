@@ -69,14 +69,14 @@ def _train_parts(train: Dataset) -> list[Dataset]:
     return _parts(train, (0.9, 0.1), ("train-90", "train"), ("val-10", "validation"))
 
 
-def _listed(whole: Dataset, split: str, file: str, *without: str, role: Role | None = None) -> Dataset:
+def _listed(whole: Dataset, split: str, images: int, file: str, *without: str, role: Role | None = None) -> Dataset:
     """Return the images of a dataset on one of OpenOOD's lists, but for those on its validation lists `without`."""
     lists = tuple(f"openood/{name}.txt" for name in (file, *without))
     return replace(
         whole,
         name=f"{whole.family}/{split}",
         role=role or whole.role,
-        images=None,
+        images=images,
         content="",
         files=whole.files + lists,
         by_hand=f"`regmixup data fetch {whole.name}` gets the images; the lists are OpenOOD's, see docs/data.md",
@@ -124,16 +124,16 @@ def _cifar10() -> Iterator[Dataset]:
     batches = [f"data_batch_{n}" for n in range(1, 6)]
     train, test, *parts = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
     yield from (train, test, *parts, *_corrupted_validation(parts[1]))
-    yield _listed(test, "openood-test", "cifar10_test_cifar10", "cifar10_val_cifar10")
-    yield _listed(test, "openood-val", "cifar10_val_cifar10", role="validation")
+    yield _listed(test, "openood-test", 9_000, "cifar10_test_cifar10", "cifar10_val_cifar10")
+    yield _listed(test, "openood-val", 1_000, "cifar10_val_cifar10", role="validation")
 
 
 def _cifar100() -> Iterator[Dataset]:
     archive = ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
     train, test, *parts = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
     yield from (train, test, *parts, *_corrupted_validation(parts[1]))
-    yield _listed(test, "openood-test", "cifar100_test_cifar100")
-    yield _listed(test, "openood-cifar10", "cifar10_test_cifar100")
+    yield _listed(test, "openood-test", 9_000, "cifar100_test_cifar100")
+    yield _listed(test, "openood-cifar10", 9_000, "cifar10_test_cifar100")
 
 
 def _corrupted_validation(part: Dataset) -> Iterator[Dataset]:
@@ -189,9 +189,10 @@ def _tiny_imagenet() -> Iterator[Dataset]:
     reader = "tiny_imagenet:load_tiny_imagenet"
     val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, side=32, files=files, sources=sources)
     yield val
-    for family in ("cifar10", "cifar100"):
-        yield _listed(val, f"openood-{family}", f"{family}_test_tin", "cifar10_val_tin", "cifar100_val_tin")
-        yield _listed(val, f"openood-{family}-val", f"{family}_val_tin")
+    for family, tested, validated in (("cifar10", 7_115, 1_000), ("cifar100", 6_033, 972)):
+        lists = (f"{family}_test_tin", "cifar10_val_tin", "cifar100_val_tin")
+        yield _listed(val, f"openood-{family}", tested, *lists)
+        yield _listed(val, f"openood-{family}-val", validated, f"{family}_val_tin")
     yield replace(val, name="tiny-imagenet-64/val", benchmark="tiny-imagenet-64", side=64)
 
 

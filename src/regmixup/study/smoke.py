@@ -49,7 +49,7 @@ STAND_INS = {
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 """Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
-_OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "members")
+_OF_SIZE = ("train_set", "network", "epochs", "warmup_epochs", "batch_size", "image_size", "members", "cutout")
 
 
 def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
