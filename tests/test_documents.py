@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from regmixup.study.status import step_times
 
 from regmixup.cli import VERBS, main
 from regmixup.methods import METHODS
+from regmixup.study.status import step_times
 from tests.lowest import PROJECT, lowest
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +110,7 @@ def test_the_page_of_methods_has_a_row_for_each_and_their_cost():
         for line in text.split("## What a step costs")[1].split("##")[0].splitlines()[3:]
         if line.startswith("| ")
     }
-    unlike = {"kfac-llla", "deep-ensemble", "cutout", "logitnorm", "pixmix", "rotation"}
+    unlike = {"kfac-llla", "deep-ensemble", "cutout", "logitnorm", "pixmix", "rotation", "fmfp", "sure"}
     assert costs - {"method"} == set(step_times()["eager"]["wrn28-10"]) == set(METHODS) - unlike
 
 
