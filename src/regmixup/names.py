@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # but for the tab
+
 
 def unknown(kind: str, name: object, options: Iterable[str], *, summary: str = "") -> ValueError:
     """Return the error for an unknown name. summary: shown instead of a list that is too long to read.
@@ -99,3 +101,12 @@ def as_utf8(name: str) -> str:
         return surrogates[0].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     return re.sub("[\udc80-\udcff]+", decoded, name)
+
+
+def written_out(name: str) -> str:
+    r"""Return the name of a file as `as_utf8` does, with control characters, but for the tab, written out.
+
+    >>> print(written_out("two\nlines \udce9.jpg"))
+    two\nlines \xe9.jpg
+    """
+    return _CONTROL.sub(lambda character: ascii(character[0])[1:-1], as_utf8(name))

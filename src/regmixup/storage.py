@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import socket
 import time
 import zlib
@@ -22,7 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regmixup.names import as_utf8
+from regmixup.names import written_out
 from regmixup.types import Row
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ _PARTIAL = ".partial-"
 """The beginning of the names of unfinished files, which a kill can leave behind."""
 _MOST_UNPACKED = 1 << 28
 """Bytes of a compressed text: a file of a stranger may be made to fill the memory."""
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # but for the tab
 _CHECKSUM = "checksum"
 _CHANGED = "its content has changed since it was written"
 
@@ -228,7 +226,7 @@ def _harmless(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    text = _CONTROL.sub(lambda character: ascii(character[0])[1:-1], as_utf8(value))
+    text = written_out(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "'")) else text
 
 

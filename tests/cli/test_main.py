@@ -58,7 +58,7 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (
             ["predict", "nowhere", "photos", "--out", "a.csv"],
-            "There is no file or folder photos, either",
+            "there is no file, folder or dataset photos: unknown dataset",
         ),
         (["predict", "nowhere", "--out", "a.jpg", "b.jpg"], "ends in .csv, the only format it writes, got a.jpg"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),

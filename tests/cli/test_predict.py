@@ -103,7 +103,10 @@ class TestFiles:
         assert rows["odd.png"]["accepted"] == "False"
         assert "broken.jpg as an image" in rows["broken.jpg"]["error"]
         assert rows["broken.jpg"]["class"] == ""
-        assert "1 of 7 image files could not be read, such as " in capsys.readouterr().err
+        printed = capsys.readouterr()
+        assert "1 of 7 image files could not be read, such as " in printed.err
+        assert re.search(r"broken\.jpg  unreadable: (?!cannot read)", printed.out)
+        assert printed.out.endswith(" unsure, 1 unreadable\n")
         assert run("predict", good, photos / "broken.jpg", photos / "gone.png", "--device", "cpu") == 2
         assert "2 of 2 image files could not be read" in capsys.readouterr().err
 
@@ -115,6 +118,12 @@ class TestFiles:
         assert lines[2] == "1 accepted, 1 unsure"
         assert run("predict", good, photos / "0.png", "--device", "cpu") == 0
         assert capsys.readouterr().out.splitlines()[1] == "1 accepted, none unsure"
+
+    def test_a_line_break_in_a_name_is_written_out_as_in_the_table(self, good, photos, capsys, tmp_path):
+        file = tmp_path / "two\nlines.png"
+        file.write_bytes((photos / "0.png").read_bytes())
+        assert run("predict", good, file, "--device", "cpu") == 0
+        assert "two\\nlines.png  " in capsys.readouterr().out
 
     def test_a_saved_predictor_is_used_as_it_was_fitted(self, good, photos, capsys, tmp_path):
         rm.Predictor.from_run(good, acceptance=0.5, device="cpu").save(tmp_path / "saved")

@@ -86,6 +86,7 @@ def test_all_that_was_chosen_is_said(finished):
         f"{BACKBONE} (--backbone) on images of 32 pixels",
         "all weights: dnn (--method), AdamW at 0.0003 (--lr), batches of 30, augmentation standard",
         "epochs       3 (given)",
+        "\nkept         ",
         "the threshold of entropy accepts",
     ):
         assert said in lines
@@ -314,6 +315,7 @@ def test_no_augmentation_shows_the_whole_image(prepared):
 def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "measure_pace", lambda *_: pytest.fail("the pace decides nothing here"))
     run, lines = finetune(folder, tmp_path, weights, epochs=None, freeze=True)
+    assert "epochs       0 (--freeze)" in lines
     assert list(opened(tmp_path)) == [0]
     assert "a linear probe on stored features of the frozen backbone (--freeze)" in lines
     assert "all weights" not in lines

@@ -16,7 +16,7 @@ from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files
-from regmixup.names import counted, printable
+from regmixup.names import counted, printable, written_out
 from regmixup.run_folder import FITTED, read_finetuned
 from regmixup.storage import csv_lines, write_text
 from regmixup.training.run import Run
@@ -94,7 +94,7 @@ def _predict(verb: PredictVerb) -> None:
         try:
             find(word)
         except ValueError as error:
-            raise ValueError(f"{error}. There is no file or folder {word}, either") from error
+            raise ValueError(f"there is no file, folder or dataset {word}: {error}") from error
     verb.refuse(("out", *_FITTING), "image files, and the words given are dataset names")
     run = Run.open(verb.run).refreshed() if verb.refresh_batch_norm else Run.open(verb.run)
     features = True if verb.features else None
@@ -121,7 +121,8 @@ def _classify(verb: PredictVerb) -> None:
         print(printable(f"{verb.out}  {counted(len(files), 'image')}"))
     errors = [answer["error"] for answer in answers if answer["error"]]
     accepted = sum(answer["accepted"] is True for answer in answers)
-    print(f"{accepted} accepted, {len(files) - accepted - len(errors) or 'none'} unsure")
+    unreadable = f", {len(errors)} unreadable" if errors else ""
+    print(f"{accepted} accepted, {len(files) - accepted - len(errors) or 'none'} unsure{unreadable}")
     if errors:
         error = ValueError(
             f"{len(errors)} of {counted(len(files), 'image file')} could not be read, such as {errors[-1]}"
@@ -190,7 +191,9 @@ def _answer(predictor: Predictor, file: Path) -> dict[str, Any]:
 
 
 def _line(answer: dict[str, Any]) -> str:
+    file = written_out(answer["file"])  # as in the table
     if answer["error"]:
-        return printable(f"{answer['file']}  unreadable: {answer['error']}")
+        reason = answer["error"].removeprefix(f"cannot read {answer['file']} as an image: ")
+        return printable(f"{file}  unreadable: {reason}")
     verdict = "accepted" if answer["accepted"] else "unsure"
-    return printable(f"{answer['file']}  {answer['class']}  {100 * answer['probability']:.1f} %  {verdict}")
+    return printable(f"{file}  {answer['class']}  {100 * answer['probability']:.1f} %  {verdict}")

@@ -46,8 +46,9 @@ class NoFlags:
 class TrainVerb(Resources):
     """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
 
-    --head and --constraint replace the method's own, so that any combination is one line. A finished run is never
-    repeated; an interrupted one is resumed.
+    --head and --constraint replace the method's own, so that any combination is one line.
+
+    A finished run is never repeated; an interrupted one is resumed.
 
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
 

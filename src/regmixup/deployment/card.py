@@ -78,7 +78,7 @@ def card(contents: Contents) -> str:
     parts = [
         f"---\n{front}---\n\n# {_plain(contents.name)}\n",
         f"An image classifier of {len(classes)} classes ({_plain(shortened(classes, 20))}) for {width}x{height} pixels "
-        f"and {counted(channels, 'channel')}, trained with regmixup.\n",
+        f"and {counted(channels, 'channel')}, trained with the package regmixup.\n",
         f"## Use\n\n```python\n{_usage(contents)}```\n",
         f"## Data\n\nTrained on {_plain(public_name(config.train_set))}. Checksum of the images: "
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",

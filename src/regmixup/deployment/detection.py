@@ -79,9 +79,11 @@ def suggest_k(labels: Tensor) -> int:
 
 def describe_detection(record: Mapping[str, Any]) -> str:
     """Return what `measure_detection` has found in words."""
-    names = {"max_probability": "max probability", "knn": f"kNN (k = {record['k']})"}
-    shown = [f"{percent(value)} by {names.get(name, name)}" for name, value in record["auroc"].items()]
-    accepted = f"; the threshold accepts {record['accepted']}" if "accepted" in record else ""
+    names = {"knn": f"kNN (k = {record['k']})"}
+    shown = [
+        f"{percent(value)} by {names.get(name, name.replace('_', ' '))}" for name, value in record["auroc"].items()
+    ]
+    accepted = f"; the threshold accepts {record['accepted']} of them" if "accepted" in record else ""
     chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
     return f"AUROC of {record['detected']}: {', '.join(shown)}{accepted}{chose}"
 

@@ -67,7 +67,7 @@ def finetune(
     weights = work / "probe.safetensors"
     job.write_probe(weights)
     plan = job.plan(work, 60 * request.minutes - (time.monotonic() - begun))
-    job.say(f"epochs       {plan.describe(request.minutes)}")
+    job.say(f"epochs       {'0 (--freeze)' if request.freeze else plan.describe(request.minutes)}")
     train_here = partial(train, runs=runs, device=job.device, workers=request.workers)
     candidates = {"linear probe": train_here(job.configure(epochs=0, init=str(weights)))}
     if plan.epochs:

@@ -22,7 +22,7 @@ from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
-from regmixup.names import percent
+from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions
@@ -51,6 +51,8 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     run = candidates[chosen]
     if chosen == "linear probe" and len(right) > 1:
         job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
+    elif len(right) > 1:
+        job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
     predictor = _fit(job, run)
     test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
     validation = run.predict(photos.parts["validation"].name, device=job.device)
@@ -153,7 +155,7 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
     job.say(f"test         {_accuracy(record)}")
     job.say(
         f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
-        f"{predictor.images} validation images with {predictor.errors} errors"
+        f"{predictor.images} validation images with {counted(predictor.errors, 'error')}"
     )
     if predictor.choice is not None:
         job.say(f"score        {predictor.choice}")
