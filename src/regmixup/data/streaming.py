@@ -45,7 +45,8 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         try:
             torch.default_generator.manual_seed(seed_for(self.seed, "transform", *key))
             image = self.transform(to_pil_image(source) if isinstance(source, Tensor) else open_rgb(source))
-            return pil_to_tensor(image), int(self.labels[index])
+            pixels = image if isinstance(image, Tensor) else pil_to_tensor(image)  # Cutout's is a tensor
+            return pixels, int(self.labels[index])
         finally:
             torch.default_generator.set_state(state)
 

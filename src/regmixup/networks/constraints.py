@@ -78,6 +78,22 @@ class _Constrained(nn.Module):
             return self.constraint.normalise(exact, self.power(exact)).to(weight.dtype)
 
 
+def power_vectors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the vectors of all power iterations of a model by their names in its state."""
+    powers = {name: module for name, module in model.named_modules() if isinstance(module, PowerIteration)}
+    return {f"{name}.{vector}": getattr(power, vector) for name, power in powers.items() for vector in ("u", "v")}
+
+
+@torch.no_grad()
+def settle_vectors(model: nn.Module) -> None:
+    """Iterate the vectors of all constraints for the weights that a model has, as often as at construction."""
+    for conv in convolutions(model):
+        if parametrize.is_parametrized(conv, "weight"):
+            weights = conv.parametrizations["weight"]
+            for constrained in (layer for layer in weights if isinstance(layer, _Constrained)):
+                constrained.power.settle(full_precision(weights.original), constrained.constraint.warmup)
+
+
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
     """Return all convolutions in order: the stem, those of the blocks, and projections."""
     return [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
