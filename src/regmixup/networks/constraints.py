@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +89,7 @@ def settle_vectors(model: nn.Module) -> None:
     """Iterate the vectors of all constraints for the weights that a model has, as often as at construction."""
     for conv in convolutions(model):
         if parametrize.is_parametrized(conv, "weight"):
-            weights = conv.parametrizations["weight"]
+            weights: Any = conv.parametrizations["weight"]  # type: ignore[index]
             for constrained in (layer for layer in weights if isinstance(layer, _Constrained)):
                 constrained.power.settle(full_precision(weights.original), constrained.constraint.warmup)
 
