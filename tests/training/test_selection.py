@@ -75,6 +75,13 @@ def test_where_the_last_epoch_is_the_model_validation_only_adds_to_the_history(t
         assert same_bits(tensor, model[name]), name
 
 
+def test_a_head_that_is_finalized_may_be_watched(tmp_path):
+    settings = config("sngp", epochs=1)
+    plain = rm.train(settings, tmp_path, device="cpu")
+    watched = rm.train(replace(settings, validation="digits/val"), tmp_path, device="cpu")
+    assert_same_ending((ending(watched)[0], []), (ending(plain)[0], []))
+
+
 @pytest.mark.parametrize(("steps", "ema"), [(STEPS, 0.0), (2 * STEPS + 1, 0.8)], ids=["at an end", "after the best"])
 def test_resuming_anywhere_selects_the_same_bits(tmp_path, steps, ema):
     settings = config(select="val-nll", ema=ema, **UNSTEADY)

@@ -90,6 +90,36 @@ def test_a_gradient_of_zero_moves_nothing_and_rho_must_be_positive():
         SAM(torch.optim.SGD([weight], lr=1.0), rho=0)
 
 
+def test_a_second_pass_that_fails_leaves_the_weights_where_they_were():
+    weight, passes = torch.ones(2, requires_grad=True), []
+
+    def closure():
+        if passes:
+            raise KeyboardInterrupt
+        passes.append(loss := weight.square().sum())
+        loss.backward()
+        return loss
+
+    with pytest.raises(KeyboardInterrupt):
+        SAM(torch.optim.SGD([weight], lr=1.0), rho=0.1).step(closure)
+    assert weight.tolist() == [1, 1]
+
+
+def test_under_one_autocast_both_passes_have_their_own_weights():
+    """Autocast keeps the rounded weights of the first pass, and would use them in the second."""
+    model, losses = nn.Linear(4, 1, bias=False), []
+
+    def closure():
+        losses.append(model(torch.ones(2, 4)).float().square().mean())
+        losses[-1].backward()
+        return losses[-1]
+
+    model.weight.data.fill_(1.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        SAM(torch.optim.SGD(model.parameters(), lr=1e-3), rho=1.0).step(closure)
+    assert [loss.item() for loss in losses] == [16, 36]  # all four weights at 1, then at 1.5
+
+
 def test_dropout_is_seen_wherever_it_is():
     assert has_dropout(nn.Sequential(nn.Dropout(0.1)))
     assert not has_dropout(nn.Sequential(nn.Dropout(0.0), nn.Linear(1, 1)))
@@ -166,6 +196,32 @@ class TestInARun:
         with signal_after(steps), pytest.raises(Interrupted):
             rm.train(settings, tmp_path / "cut", device="cpu")
         assert_same_ending(ending(rm.train(settings, tmp_path / "cut", device="cpu")), whole)
+
+
+@pytest.mark.usefixtures("few_digits")
+class TestSWA:
+    def test_the_history_validates_the_weights_in_training(self, tmp_path):
+        """The mean has not begun in the first epochs, and has no batch-norm statistics of its own before the end."""
+        changes = {"epochs": 2, "validation": "digits/val"}
+        averaged = rm.train(config(average="swa", average_from=0.5, **changes), tmp_path, device="cpu")
+        plain = rm.train(config(**changes), tmp_path, device="cpu")
+        assert ending(averaged)[1] == ending(plain)[1]
+
+    def test_a_backbone_frozen_to_the_end_keeps_the_statistics_that_the_head_has_learned_on(self, tmp_path):
+        run = rm.train(config("dnn", average="swa", average_from=0.3, freeze="always"), tmp_path, device="cpu")
+        model, trained = tensors_of(run, "swa."), tensors_of(run, "model.")
+        statistics = [name for name in trained if "running" in name]
+        assert statistics
+        assert all(torch.equal(model[name], trained[name]) for name in statistics)
+        assert not torch.equal(model["head.weight"], trained["head.weight"])
+
+    def test_the_mean_of_constrained_weights_meets_the_constraint(self, tmp_path):
+        """The mean of unit vectors is shorter than 1, and would make singular values look smaller than they are."""
+        run = rm.train(config("dnn-sn", average="swa", average_from=0.1, lr=0.1, epochs=6), tmp_path, device="cpu")
+        bound, model = run.config.constraint.c, run.model(device="cpu")
+        layers = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+        norms = [torch.linalg.matrix_norm(layer.weight.flatten(1), 2).item() for layer in layers]
+        assert norms == pytest.approx([bound] * len(layers), rel=0.01)
 
 
 def test_the_learning_rate_while_weights_are_averaged():

@@ -22,7 +22,18 @@ from regmixup.cli import split_flag
 PACKAGE = Path(regmixup.__file__).parent
 GROUPS = {
     "what to train": ("method", "recipe", "train_set", "network", "init", "seed"),
-    "how to train": ("epochs", "batch_size", "lr", "schedule", "weight_decay", "ema", "select", "class_weights"),
+    "how to train": (
+        "epochs",
+        "batch_size",
+        "lr",
+        "schedule",
+        "weight_decay",
+        "ema",
+        "average",
+        "sharpness",
+        "select",
+        "class_weights",
+    ),
     "where and how fast": ("runs", "root", "device", "precision", "compile", "dry_run"),
 }
 """Fields by group; those of the method's objective are a group of their own."""

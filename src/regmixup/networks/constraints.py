@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,22 @@ class _Constrained(nn.Module):
         # The meta device has no autocast to disable.
         with torch.autocast(device, enabled=False) if device != "meta" else nullcontext():
             return self.constraint.normalise(exact, self.power(exact)).to(weight.dtype)
+
+
+def power_vectors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the vectors of all power iterations of a model by their names in its state."""
+    powers = {name: module for name, module in model.named_modules() if isinstance(module, PowerIteration)}
+    return {f"{name}.{vector}": getattr(power, vector) for name, power in powers.items() for vector in ("u", "v")}
+
+
+@torch.no_grad()
+def settle_vectors(model: nn.Module) -> None:
+    """Iterate the vectors of all constraints for the weights that a model has, as often as at construction."""
+    for conv in convolutions(model):
+        if parametrize.is_parametrized(conv, "weight"):
+            weights: Any = conv.parametrizations["weight"]  # type: ignore[index]
+            for constrained in (layer for layer in weights if isinstance(layer, _Constrained)):
+                constrained.power.settle(full_precision(weights.original), constrained.constraint.warmup)
 
 
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:

@@ -72,6 +72,12 @@ class PowerIteration(nn.Module):
                 u, v = u.clone(), v.clone()
         return Top((u * self.times(weight, v)).sum(), u, v)
 
+    def settle(self, weight: Tensor, count: int) -> None:
+        """Iterate the vectors for a weight, in any mode."""
+        u, v = self._iterate(weight, self.u.to(weight.dtype), self.v.to(weight.dtype), count)
+        self.u.copy_(u)
+        self.v.copy_(v)
+
     def _iterate(self, weight: Tensor, u: Tensor, v: Tensor, count: int) -> tuple[Tensor, Tensor]:
         for _ in range(count):
             v = _unit(self.adjoint(weight, u), otherwise=v)

@@ -35,7 +35,7 @@ from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform
-from regmixup.training.optim import Copy, EpochMean, make_average, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import Copy, EpochMean, RunningMean, make_average, make_optimizer, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
@@ -142,7 +142,8 @@ class Training:
         self.optimizer = make_optimizer(self.model, self.config)
         self.sharpness = make_sharpness(self.optimizer, self.model, self.config)
         self.average = make_average(self.model, self.config)
-        self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
+        selected = self.selection if self.config.select != "last" else None
+        self.copies: list[Copy] = [copy for copy in (self.average, selected) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
         self.tally = Tally(self.device)
         self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
@@ -238,7 +239,9 @@ class Training:
         if isinstance(self.average, EpochMean):
             self.average.end_epoch(epoch / self.config.total_epochs)
         if self.selection is not None:
-            measured = self.selection.end_epoch(epoch, self.model, self.average, self.ranks)
+            # SWA's mean is none yet: it may not have begun, and has no batch-norm statistics of its own before the end.
+            average = self.average if isinstance(self.average, RunningMean) else None
+            measured = self.selection.end_epoch(epoch, self.model, average, self.ranks)
         seconds = time.perf_counter() - self.epoch_began
         record = {"epoch": epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)

@@ -138,7 +138,7 @@ class EpochMean(Copy):
     """The plain mean of a model's weights at the ends of the last epochs (SWA, Izmailov et al., 2018).
 
     start: the share of the epochs after which it begins. Batch-norm statistics do not belong to the mean of weights:
-    they are estimated when training has ended, see `train.estimate_statistics`.
+    they are estimated when training has ended, see `train.complete_mean`.
     """
 
     prefix = "swa."

@@ -99,9 +99,13 @@ class SAM:
             norm = nn.utils.get_total_norm(direction)
             torch._foreach_add_(learning, torch._foreach_mul(direction, self.rho / (norm + _EPSILON)))
         self.optimizer.zero_grad(set_to_none=True)
-        yield
-        with torch.no_grad():
-            torch._foreach_copy_([*learning, *buffers], kept)
+        torch.clear_autocast_cache()  # under autocast around both passes, it would hold the weights from before
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_([*learning, *buffers], kept)
+            torch.clear_autocast_cache()
 
     def _direction(self, learning: list[nn.Parameter]) -> list[Tensor]:
         """Return d of the weights that have a gradient, and update the running mean, all on the device."""

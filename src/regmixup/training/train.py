@@ -18,6 +18,7 @@ import torch
 import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
+from regmixup.networks.constraints import power_vectors, settle_vectors
 from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
 from regmixup.training.batch_norm import batch_norms, forward_mixture, refreshing
@@ -26,7 +27,7 @@ from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
 from regmixup.training.loading import clean_parts, make_loaders, reader
 from regmixup.training.loop import Training
-from regmixup.training.optim import EpochMean
+from regmixup.training.optim import EpochMean, copy_values
 from regmixup.training.reporting import OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
@@ -142,8 +143,7 @@ def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: 
 def conclude(training: Training, stop: Stop) -> None:
     """Complete the mean of the weights, show the head the train images, and record that the run has ended."""
     if isinstance(training.average, EpochMean):
-        with training.average.in_place():
-            estimate_statistics(training)
+        complete_mean(training, training.average)
     finalized = finalize(training)
     for copy in training.copies if finalized else ():
         with copy.in_place():
@@ -154,6 +154,20 @@ def conclude(training: Training, stop: Stop) -> None:
         run_folder.write_provenance(training.run.folder, provenance_record(training))
     if signal := training.ranks.largest_of(stop.signal)[0]:
         raise Interrupted(signal)
+
+
+def complete_mean(training: Training, average: EpochMean) -> None:
+    """Give SWA's mean of the weights what is no mean: vectors of power iterations, and batch-norm statistics.
+
+    A backbone that was frozen to the end was in evaluation mode: the head has learned on the statistics that it has.
+    """
+    last = training.config.total_epochs - 1
+    if last < 0 or training.config.frozen_at(last):
+        return
+    copy_values(power_vectors(training.model), average.values)  # the last epoch's are near; a mean has not length 1
+    with average.in_place():
+        settle_vectors(training.model)
+        estimate_statistics(training)
 
 
 def estimate_statistics(training: Training) -> None:
