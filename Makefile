@@ -33,7 +33,7 @@ browser: .venv/installed-dev
 	tests/browser/install.sh
 
 docs: .venv/installed-docs
-	rm -rf docs/_build
+	rm -rf docs/_build docs/api docs/cards
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo 'the site is in docs/_build/html/index.html'
 
