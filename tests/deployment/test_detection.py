@@ -97,7 +97,9 @@ def test_the_scores_are_those_of_the_logits_and_of_the_stored_features(finished,
     assert found["accepted"] == int(decisions.accepted.sum())
     assert f"detection    {describe_detection(found)}" in lines
     assert f"6 images of no class among {len(test)} test images" in lines
-    assert "by kNN (k = 1)" in (run.folder / "report.html").read_text()
+    page = (run.folder / "report.html").read_text()
+    assert "by kNN (k = 1)" in page
+    assert f"It answers {found['accepted']} of 6 images of no class." in page
 
 
 def test_images_of_no_class_choose_nothing_and_without_them_errors_are_measured(finished, folders, weights):

@@ -57,7 +57,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
     validation = run.predict(photos.parts["validation"].name, device=job.device)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
-    record = {
+    record: dict[str, Any] = {
         "photos": photos.record(),
         "init": asdict(job.initial),
         "chosen": chosen,
@@ -71,6 +71,9 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
     _summarise(job, record, run, predictor)
+    lead = f"{chosen.capitalize()}: {_accuracy(record)}."
+    if job.outliers is not None:
+        lead += f" It answers {record['detection']['accepted']} of {counted(len(job.outliers), 'image')} of no class."
     write_page(
         run.folder / PAGE,
         measured,
@@ -79,7 +82,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         score=predictor.score,
         errors_by=predictor.score,
         kicker="regmixup finetune",
-        lead=f"{chosen.capitalize()}: {_accuracy(record)}.",
+        lead=lead,
         answers=predicted_answers(predictor, test, validation, photos.parts["test"].paths),
         history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
         sections=[PageSection("making", "How it was made", definitions(_facts(job.log)))],
