@@ -191,3 +191,25 @@ def test_the_papers_scores():
 def test_an_unknown_method_comes_with_the_nearest():
     with pytest.raises(ValueError, match=r"unknown method 'regmixpu': did you mean 'regmixup'.*--plugin$"):
         methods.get("regmixpu")
+
+
+@pytest.mark.parametrize(
+    ("objective", "images"),
+    [
+        ({"kind": "ERM"}, 1),
+        ({"kind": "Mixup"}, 1),
+        ({"kind": "RegMixup"}, 2),
+        ({"kind": "Vicinal", "samples": 3}, 4),
+        ({"kind": "AugMix"}, 3),
+        ({"kind": "Rotation", "objective": {"kind": "RegMixup"}, "weight": 0.5}, 5),
+        ({"kind": "Rotation", "objective": {"kind": "ERM"}, "weight": 0.0}, 1),
+    ],
+    ids=str,
+)
+def test_images_that_a_step_forwards_for_a_clean_one(objective, images):
+    assert methods.images_per_clean_image(objective) == images
+
+
+def test_a_coin_forwards_the_mean_of_its_sides():
+    sides = {"first": {"kind": "RegMixup", "samples": 2}, "second": {"kind": "CutMix"}}
+    assert methods.images_per_clean_image({"kind": "Alternate", "probability": 0.25, **sides}) == 0.25 * 3 + 0.75

@@ -87,3 +87,5 @@ def test_autocast_leaves_the_kernels_in_float32():
 def test_bad_values_are_refused():
     with pytest.raises(ValueError, match=r"momentum must be a finite number >= 0 and < 1, got 1.0"):
         RBFHead(momentum=1.0)
+    with pytest.raises(ValueError, match=r"length_scale must be a finite number > 0, got 0"):
+        RBFHead(length_scale=0)

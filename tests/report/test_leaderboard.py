@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from regmixup.methods import images_per_clean_image
 from regmixup.report.leaderboard import leaderboard, mean_ranks
 from regmixup.report.results import Results, RunRecord
 from regmixup.run_folder import read_config
@@ -70,15 +69,6 @@ def test_cost_is_images_forwarded_and_minutes_as_recorded(setting):
     assert column(board, "minutes")["dnn"].value == pytest.approx(np.mean(seconds) / 60)
     bare = replace(setting, runs=[replace(run, train_images=None) for run in setting.runs])
     assert set(column(leaderboard(bare), "images forwarded").values()) == {None}
-
-
-def test_a_coin_forwards_the_mean_of_its_sides():
-    sides = {"first": {"kind": "RegMixup", "samples": 2}, "second": {"kind": "CutMix"}}
-    assert images_per_clean_image({"kind": "Alternate", "probability": 0.25, **sides}) == 0.25 * 3 + 0.75
-    assert images_per_clean_image({"kind": "AugMix"}) == 3
-    vicinal = {"kind": "Vicinal", "samples": 2}
-    assert images_per_clean_image({"kind": "Rotation", "weight": 0.5, "objective": vicinal}) == 3 + 3
-    assert images_per_clean_image({"kind": "Rotation", "weight": 0.0, "objective": vicinal}) == 3
 
 
 def test_a_metric_that_nobody_has_is_no_column_and_one_seed_has_no_interval(setting):
