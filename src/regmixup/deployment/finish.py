@@ -8,14 +8,12 @@ images is what the predictor answers, with its temperature and its threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from torch import Tensor
 
-from regmixup.data.decode import decode_all
-from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds
 from regmixup.deployment.detection import describe_detection, measure_detection
 from regmixup.deployment.job import Job
@@ -103,7 +101,7 @@ def _fit(job: Job, run: Run) -> Predictor:
             acceptance=job.request.acceptance,
             risk=risk,
             score=job.request.score,
-            ood=_ood_batches(job.outliers, run) if job.outliers is not None and job.request.score == AUTO else None,
+            ood=_ood_batches(job, run) if job.request.score == AUTO else None,
             device=job.device,
         )
 
@@ -115,11 +113,12 @@ def _fit(job: Job, run: Run) -> Predictor:
         return fit()
 
 
-def _ood_batches(outliers: FolderSet, run: Run) -> Iterator[Tensor]:
-    """Yield images of no class as the network takes them."""
+def _ood_batches(job: Job, run: Run) -> Iterable[Tensor] | None:
+    """Return images of no class in batches, as the network takes them; None without any."""
+    if job.outliers is None:
+        return None
     read = reader(run.transform(), 2 * (run.config.image_size,))
-    for start in range(0, len(outliers), _BATCH):
-        yield decode_all(outliers.paths[start : start + _BATCH], read)
+    return (part.images for part in job.outliers.parts(read, size=_BATCH))
 
 
 def _correct(predictions: Predictions) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a model answers on the test images, for whoever decides about using it: counts, mistakes and confusions.
+"""The answers of a model on the test images, for whoever decides about using it: counts, mistakes and confusions.
 
 These sections come first on the page of one model. The HTML is in templates/answers.html.
 """
@@ -26,7 +26,7 @@ _PICTURES, _PAIRS, _PAIR_PICTURES = 24, 6, 4
 
 @dataclass(frozen=True)
 class Counts:
-    """What a threshold does with the test images: how many are answered, and how many of those rightly."""
+    """Counts at a threshold: of the test images, of those that are answered, and of those that are answered rightly."""
 
     images: int
     answers: int

@@ -93,7 +93,7 @@ class Schedule:
 
 
 class Kept(Protocol):
-    """What a checkpoint keeps beside the model and the optimizer: tensors by name, all under one prefix."""
+    """Tensors by name that a checkpoint keeps beside the model and the optimizer, all under one prefix."""
 
     prefix: str
 
