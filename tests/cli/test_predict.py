@@ -240,6 +240,7 @@ class TestNames:
         self.check(out, shown, named)
         assert f"{named}/red\\x1b[31m.png  0  " in shown
 
+    @pytest.mark.soak
     def test_a_locale_without_letters_gives_the_same_table(self, good, named, tmp_path):
         out = tmp_path / "answers.csv"
         words = ["predict", good, named, "--out", out, "--device", "cpu"]

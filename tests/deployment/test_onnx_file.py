@@ -148,7 +148,7 @@ class TestLoading:
         assert torch.equal(answers.label, expected.label)
         assert repr(program) == repr(predictor)
 
-    @pytest.mark.parametrize("pixels", ["float32", "uint8"])
+    @pytest.mark.parametrize("pixels", [pytest.param("float32", marks=pytest.mark.soak), "uint8"])
     def test_files_are_normalised_once(self, images, tmp_path, pixels):
         predictor = fitted(normalize=(MEAN, STD))
         predictor.export(tmp_path / "model.onnx", pixels=pixels)

@@ -237,7 +237,11 @@ class TestExports:
                 assert torch.equal(found["accepted"], expected.accepted)
 
     @pytest.mark.parametrize(
-        "fields", [{"head": GP, "constraint": "spectral_norm"}, {"head": "rbf"}], ids=["gp", "rbf"]
+        "fields",
+        [
+            pytest.param({"head": GP, "constraint": "spectral_norm"}, id="gp"),
+            pytest.param({"head": "rbf"}, id="rbf", marks=pytest.mark.soak),
+        ],
     )
     def test_both_files_give_the_same_numbers(self, test_images, tmp_path, fields):
         torch.manual_seed(0)

@@ -46,6 +46,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     assert values[0] == values[1]
 
 
+@pytest.mark.soak
 def test_evaluating_a_mapped_file_holds_less_than_its_float64_probabilities_would_take():
     """These are twice the file; all of them at once, and what was made of them, took more than four times the file."""
     command = [sys.executable, str(SCRIPT), "--evaluate", "20000", "500", "--ood-files", "2"]

@@ -46,7 +46,7 @@ resamples = 10
 @pytest.fixture(scope="module")
 def selected(tmp_path_factory):
     base = tmp_path_factory.mktemp("select")
-    study = load_study(str(write_mini(base, STUDY)))
+    study = load_study(str(write_mini(base, STUDY.replace("[0, 1]", "[0]"))))
     return study, run_study(study, base / "runs", device="cpu")
 
 
@@ -125,8 +125,8 @@ def test_nothing_but_the_validation_set_and_the_train_set_is_ever_predicted(sele
 
 def test_one_training_serves_every_point_of_a_posthoc_grid(selected):
     study, folder = selected
-    assert len(list(study.runs())) == 10
-    assert len(list(folder.parent.glob("*/checkpoint.safetensors"))) == 6  # kfac-llla trains like dnn
+    assert len(list(study.runs())) == 5
+    assert len(list(folder.parent.glob("*/checkpoint.safetensors"))) == 3  # kfac-llla trains like dnn
 
 
 def test_a_study_that_does_not_select_passes_on_no_value_of_its_grid(tmp_path):

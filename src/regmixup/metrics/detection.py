@@ -7,6 +7,7 @@ of both sets. To add a metric, write its function and enter it in DETECTION.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -172,9 +173,12 @@ def fpr_at_tpr(
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 
+SLACK = 1e-9
+"""Keeps 0.95 * 20 = 19.000000000000004 from asking for 20."""
+
+
 def _needed(share: float, total: Tensor) -> Tensor:
-    # The slack keeps 0.95 * 20 = 19.000000000000004 from asking for 20.
-    return (share * total - 1e-9).ceil().clamp(min=1)
+    return (share * total - SLACK).ceil().clamp(min=1)
 
 
 def needed_count(share: float, total: int) -> int:
@@ -183,7 +187,7 @@ def needed_count(share: float, total: int) -> int:
     >>> needed_count(0.95, 20), needed_count(0.95, 21)
     (19, 20)
     """
-    return int(_needed(share, torch.tensor(total, dtype=torch.float64)))
+    return max(1, math.ceil(share * total - SLACK))
 
 
 @dataclass(frozen=True)
