@@ -1,8 +1,9 @@
 """The paper's claims, asked of the archives: one table, with the verdict first.
 
 A claim compares two methods on one or more sets. It is asked at the paper's own setting once the three seeds that were
-planned there are archived, else at the longest training of both. It holds, or fails, on a set where Welch's test says so after Holm's correction over the
-sets of the claim; else it is undecided. Detection is compared by one score for both methods, which the table names.
+planned there are archived, else at the longest training of both. It holds, or fails, on a set where Welch's test says
+so after Holm's correction over the sets of the claim; else it is undecided. Detection is compared by one score for both
+methods, which the table names.
 """
 
 from __future__ import annotations
