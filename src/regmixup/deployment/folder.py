@@ -22,14 +22,8 @@ from PIL import Image
 
 from regmixup.data.catalogue import find
 from regmixup.data.decode import FORMATS, MAX_PIXELS, open_rgb
-from regmixup.data.folders import (
-    SPLITS,
-    FolderSet,
-    class_folders,
-    describe_unread,
-    hash_files,
-    image_files,
-)
+from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_files, image_files
+from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.reading import load_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION

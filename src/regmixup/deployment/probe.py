@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.data.decode import decode_all, open_rgb
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import labels_among
+from regmixup.data.images import FolderSet, labels_among
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
 from regmixup.training.config import TrainConfig, resolve

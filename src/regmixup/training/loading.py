@@ -9,8 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet, LabelledImages, to_grey
+from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
 from regmixup.training.config import TrainConfig
