@@ -109,8 +109,11 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
     return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=how, orient=config.orient)
 
 
-def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
-    """Return a function from an image file to an RGB image of the size (height, width), by a transform or by none."""
+def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
+    """Return a function from an image file to an RGB image of the size (height, width), by a transform or by none.
+
+    hint: what to do about a file of another size, where nothing resizes it.
+    """
     if transform is not None:
         build = transform.build()
         return lambda source: build(open_rgb(source))
@@ -121,7 +124,7 @@ def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
         if image.size != (width, height):
             raise ValueError(
                 f"{described(source)} must have {width}x{height} pixels, as the images in memory that the model was "
-                f"trained on, got {image.width}x{image.height}: resize it as those were"
+                f"trained on, got {image.width}x{image.height}: {hint}"
             )
         return image
 
