@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions
-from regmixup.run_folder import FINETUNED, FITTED, PAGE
+from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
@@ -61,11 +62,14 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "chosen": chosen,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "score": predictor.score,
+        "acceptance": request.acceptance,
+        "risk": request.risk,
         "choice": asdict(predictor.choice) if predictor.choice is not None else None,
         "test": _measure(measured, predictor),
         "detection": measure_detection(job, run, predictor, test),
-        "held_out": request.risk is not None,
     }
+    if replaced := _describe_replaced(run, record):
+        job.say(f"replaced     the report and the predictor of {replaced}, in the same folder")
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
     _summarise(job, record, run, predictor)
@@ -89,6 +93,15 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say(f"export       {request.export}, this takes a while")
         predictor.export(request.export)
     return run
+
+
+def _describe_replaced(run: Run, record: Mapping[str, Any]) -> str:
+    """Return what an earlier call with other settings has fitted to the same weights; "" if there was none."""
+    earlier: Mapping[str, Any] = {}
+    with suppress(ValueError):  # a damaged record is replaced like any other
+        earlier = read_finetuned(run.folder) or {}
+    changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
+    return ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
 
 
 def _fit(job: Job, run: Run) -> Predictor:

@@ -32,7 +32,7 @@ from regmixup.training.run import Run
 PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 FEWEST_EPOCHS = 5
-"""Epochs below which fine-tuning is not tried: two or three were worse than the probe in every try."""
+"""Fewer epochs are not tried unless fewer are wanted: two or three of more were worse than the probe in every try."""
 _MARGIN = 0.85
 """Share of the time that is planned for."""
 DECAYS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -175,7 +175,8 @@ class Plan:
             f"{self.epochs} of {self.wanted} wanted fit in {minutes:g} min at {1 / self.pace:.1f} images/s (--minutes)"
         )
         if self.epochs == 0:
-            text += f"; fewer than {FEWEST_EPOCHS} would make it worse, so the linear probe is the model (--epochs)"
+            fewest = min(self.wanted, FEWEST_EPOCHS)
+            text += f"; fewer than {fewest} would make it worse, so the linear probe is the model (--epochs)"
         return text
 
 
@@ -189,7 +190,7 @@ def wanted_epochs(num_train: int) -> int:
 
 
 def plan_epochs(wanted: int, *, num_train: int, pace: float, seconds: float) -> Plan:
-    """Plan as many epochs as are wanted, or as fit in so many seconds; fewer than 5 are none.
+    """Plan the wanted epochs, or those that fit in so many seconds; none if fewer than 5 fit, or than wanted if less.
 
     >>> [plan_epochs(10, num_train=100, pace=0.1, seconds=s).epochs for s in (1000, 90, 45)]
     [10, 7, 0]
