@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
-from regmixup.deployment.calibration import Labelled, choose_score, fit_temperature
+from regmixup.deployment.calibration import Calibration, Labelled, Settings, choose_score, fit_temperature
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import Conformal
 from regmixup.storage import read_table, write_table
@@ -172,6 +173,11 @@ class TestFitting:
             rm.Predictor.fit(normalised, [(x, y)])
         with pytest.raises(ValueError, match=r"normalize must be .* for 1 channel with"):  # not an error of torch
             rm.Predictor.fit(model, [(digits["val"].images, y)], normalize=((0.5,) * 3, (0.5,) * 3))
+
+
+def test_editors_list_the_settings_that_a_fit_takes():
+    hints, fields = get_type_hints(Settings), get_type_hints(Calibration)
+    assert hints == fields
 
 
 class TestInputs:

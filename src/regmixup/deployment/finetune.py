@@ -68,8 +68,7 @@ def finetune(
         # The curve on validation images is for the report page; the last epoch stays the model.
         validation = job.photos.parts["validation"].name
         config = replace(job.configure(epochs=plan.epochs, init=str(weights)), validation=validation)
-        hooks = watch("fine-tuning", config)
-        candidates["fine-tuned"] = train_here(config, tensorboard=request.tensorboard, **hooks)
+        candidates["fine-tuned"] = train_here(config, tensorboard=request.tensorboard, **watch("fine-tuning", config))
     run = finish(job, candidates)
     job.say(f"time         {time.monotonic() - begun:.0f} s in all. To use the model:")
     job.say(shlex.join(["regmixup", "predict", str(run.folder), "photo.jpg"]))

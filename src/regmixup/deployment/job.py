@@ -22,15 +22,7 @@ from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.deployment.export import check_format
 from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_folder, find_outliers, inspect
-from regmixup.deployment.probe import (
-    Features,
-    Plan,
-    compute_features,
-    fit_probe,
-    measure_pace,
-    plan_epochs,
-    wanted_epochs,
-)
+from regmixup.deployment.probe import Features, Plan, compute_features, fit_probe, measure_pace, plan_epochs
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import percent, shortened
@@ -254,7 +246,7 @@ class Job:
         else:
             self.say("pace         is measured on a few images; it decides the epochs")
             pace = measure_pace(self.configure(epochs=1), images, self.device)
-            plan = plan_epochs(wanted_epochs(len(images)), num_train=len(images), pace=pace, seconds=seconds)
+            plan = plan_epochs(len(images), pace=pace, seconds=seconds)
         write_table(path, asdict(plan))
         return plan
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from regmixup.config import check_count, values_of
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import MSP, Calibration, Labelled
+from regmixup.deployment.calibration import MSP, Calibration, Labelled, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
@@ -33,8 +33,6 @@ from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions, as_tensor, look_like_probabilities
-
-_GIVE_TRANSFORM = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Predictor(Facts):
         normalize: Normalization | None = None,
         transform: EvalTransform | None = None,
         ood: Iterable[Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> Predictor:
         """Fit a temperature, a threshold and label sets for any model, on images that it was not trained on.
 
@@ -109,8 +107,7 @@ class Predictor(Facts):
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
-        network = copy.deepcopy(unwrapped(model))
-        module = _undecided(network, normalize)
+        module = _undecided(copy.deepcopy(unwrapped(model)), normalize)
         logits, labels, shape, are_pixels = _run_over(module, validation_loader, "validation_loader", normalize)
         validation, classes = Labelled(logits, labels), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
@@ -137,7 +134,7 @@ class Predictor(Facts):
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         ood: str | Iterable[Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
@@ -150,7 +147,8 @@ class Predictor(Facts):
         """
         run = open_single(run)
         record, train_set = run.provenance(), run.config.train_set
-        calibration = Calibration(**{"score": deployed_score(run.config.objective), **settings})
+        settings.setdefault("score", deployed_score(run.config.objective))
+        calibration = Calibration(**settings)
         device = choose_device(device)
         validation = validation_of(train_set) if validation is None else validation
         check_validation(validation, train_set)
@@ -270,7 +268,8 @@ class Predictor(Facts):
         """
         if len(self.input_shape) != 3:
             raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
-        hint = {} if self.fingerprint else {"hint": _GIVE_TRANSFORM}
+        remedy = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
+        hint = {} if self.fingerprint else {"hint": remedy}
         read = reader(self.transform, self.input_shape[1:], **hint)
         return match_channels(decode_all([file], read), self.input_shape[0])[0]
 

@@ -189,12 +189,12 @@ def wanted_epochs(num_train: int) -> int:
     return min(30, max(3, math.ceil(PASSES / num_train)))
 
 
-def plan_epochs(wanted: int, *, num_train: int, pace: float, seconds: float) -> Plan:
+def plan_epochs(num_train: int, *, pace: float, seconds: float) -> Plan:
     """Plan the wanted epochs, or those that fit in so many seconds; none if fewer than 5 fit, or than wanted if less.
 
-    >>> [plan_epochs(10, num_train=100, pace=0.1, seconds=s).epochs for s in (1000, 90, 45)]
+    >>> [plan_epochs(800, pace=0.1, seconds=s).epochs for s in (8000, 720, 360)]
     [10, 7, 0]
     """
-    fitting = int(_MARGIN * seconds / (num_train * pace))
+    wanted, fitting = wanted_epochs(num_train), int(_MARGIN * seconds / (num_train * pace))
     epochs = min(wanted, fitting) if fitting >= min(wanted, FEWEST_EPOCHS) else 0
     return Plan(epochs, wanted, pace)

@@ -110,10 +110,7 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 
 def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
-    """Return a function from an image file to an RGB image of the size (height, width), by a transform or by none.
-
-    hint: what to do about a file of another size, where nothing resizes it.
-    """
+    """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
     if transform is not None:
         build = transform.build()
         return lambda source: build(open_rgb(source))
