@@ -49,8 +49,8 @@ from torch import Tensor, nn
 
 import regmixup as rm
 from regmixup.data.decode import TrainTransform
-from regmixup.data.folders import FolderSet, class_folders, image_files
-from regmixup.data.images import ImageSet
+from regmixup.data.folders import class_folders, image_files
+from regmixup.data.images import FolderSet, ImageSet
 from regmixup.data.streaming import StreamingLoader
 from regmixup.report.significance import resampled_difference
 from regmixup.training.config import device_name, resolve

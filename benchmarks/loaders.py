@@ -18,8 +18,7 @@ import torch
 
 import regmixup as rm
 from regmixup.data.decode import TrainTransform
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.images import FolderSet, ImageSet
 from regmixup.data.loader import ResidentLoader
 from regmixup.data.streaming import StreamingLoader
 

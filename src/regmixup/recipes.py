@@ -125,7 +125,8 @@ class Recipe:
     """Magnitude of RandAugment's operations, from 0 to 30."""
     cutout: int = introduced(0)
     """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
-    in its paper; 0 for none. The centre is uniform over the pixels; the last operation."""
+    in its paper; 0 for none. The centre is uniform over the pixels; the last operation. The transform cutout fills with
+    the mean of the batch instead."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)

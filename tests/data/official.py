@@ -13,8 +13,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from regmixup.data.decode import EvalTransform, open_rgb
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.images import FolderSet, ImageSet
 
 
 def mark_rebuilt(folder: Path) -> None:

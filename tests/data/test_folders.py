@@ -19,7 +19,8 @@ from torchvision.datasets import ImageFolder
 from regmixup import data
 from regmixup.data import catalogue, folders
 from regmixup.data.decode import open_rgb
-from regmixup.data.folders import FolderSet, hash_file
+from regmixup.data.folders import hash_file
+from regmixup.data.images import FolderSet
 from regmixup.data.splits import stratified
 from regmixup.storage import digest
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from regmixup import data
-from regmixup.data.folders import FolderSet
+from regmixup.data.images import FolderSet
 
 from .official import (
     decode,

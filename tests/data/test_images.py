@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 
 from regmixup import data
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet, LabelledImages, interpolate, luma, to_grey
+from regmixup.data.images import FolderSet, ImageSet, LabelledImages, interpolate, luma, to_grey
 from regmixup.mixing import to_float
 
 from .official import random_images

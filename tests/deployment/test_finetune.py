@@ -316,6 +316,7 @@ def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tm
     monkeypatch.setattr(job, "measure_pace", lambda *_: pytest.fail("the pace decides nothing here"))
     run, lines = finetune(folder, tmp_path, weights, epochs=None, freeze=True)
     assert "epochs       0 (--freeze)" in lines
+    assert "replaced" not in lines
     assert list(opened(tmp_path)) == [0]
     assert "a linear probe on stored features of the frozen backbone (--freeze)" in lines
     assert "all weights" not in lines
@@ -343,6 +344,14 @@ def test_the_help_has_every_flag_once_with_its_text(capsys):
     for field in fields(cli_finetune.FinetuneVerb):
         flag = f"--{field.name.replace('_', '-')}"
         assert len(re.findall(rf"^  {flag} +[A-Zab]", said, re.M)) == (field.name != "photos"), flag
+
+
+def test_wrong_settings_are_refused_before_torch_is_loaded(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["finetune", "photos", "--minutes", "0"])
+    said = capsys.readouterr()
+    assert "minutes must be a finite number > 0, got 0.0" in said.err
+    assert said.out == ""
 
 
 def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path):
@@ -394,7 +403,7 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     assert 0 < len(rows) < len(validation)
     assert torch.equal(seen[0], validation.labels[rows])
     right = (validation.logits.argmax(1) == validation.labels)[rows]
-    assert record["held_out"]
+    assert record["risk"] == 0.7
     assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
 
 
@@ -413,7 +422,7 @@ def test_a_promise_is_made_only_if_the_images_show_it(folder, weights, tmp_path,
     assert run.config.epochs == 1  # as good as the probe on validation is good enough
     assert said in lines
     assert (rm.Predictor.load(run.folder / "predictor").promise is None) == (shift == 1)
-    assert read_table(run.folder / "finetune.json")["held_out"]
+    assert read_table(run.folder / "finetune.json")["risk"] == 0.97
 
 
 @pytest.mark.parametrize(
@@ -463,6 +472,7 @@ def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):
     write_photos(tmp_path / "photos" / "train", 10)
     write_photos(tmp_path / "photos" / "test", 10, first=5)
     run, lines = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=0)
+    assert "a linear probe on stored features of the frozen backbone (--epochs 0)" in lines
     copies = read_table(run.folder / "finetune.json")["photos"]["copies"]
     (line,) = (line for line in lines.splitlines() if line.startswith("test  "))
     assert copies > 0
@@ -486,7 +496,9 @@ def test_a_table_of_labels_and_tiff_files_lead_to_a_model(weights, tmp_path):
 
 def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):
     before = {path: path.stat().st_mtime_ns for path in finished[2].glob("*/checkpoint.safetensors")}
-    run, lines = finetune(folder, finished[2], weights, score="max_probability")
+    run, lines = finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)
+    assert "replaced     the report and the predictor of score entropy, acceptance 0.95, in the same folder" in lines
+    assert "replaced" not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
     assert "the threshold of max probability accepts" in lines
     assert "AURC by MSP" in (run.folder / "report.html").read_text()

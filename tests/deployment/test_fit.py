@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
-from regmixup.deployment.calibration import Labelled, choose_score, fit_temperature
+from regmixup.deployment.calibration import Calibration, Labelled, Settings, choose_score, fit_temperature
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import Conformal
 from regmixup.storage import read_table, write_table
@@ -100,7 +101,7 @@ class TestFitting:
         assert rm.Predictor.fit(model, validation, score="auto", ood=unlabelled).choice == predictor.choice
 
     def test_ood_images_are_some_and_of_the_same_shape(self, model, validation):
-        for wrong, got in (([], "at least one batch"), ([torch.zeros(2, 3, 8, 8)], r"\(1, 8, 8\), .* got \(3, 8, 8\)")):
+        for wrong, got in (([], "at least one batch"), ([torch.zeros(2, 3, 8, 8)], r"\(1, 8, 8\) .* got \(3, 8, 8\)")):
             with pytest.raises(ValueError, match=f"ood must hold .*{got}"):
                 rm.Predictor.fit(model, validation, score="auto", ood=wrong)
 
@@ -158,11 +159,11 @@ class TestFitting:
     def test_what_cannot_be_fitted_is_named(self, model, digits):
         x, y = normalised(digits["val"].images), digits["val"].labels
         for batches, contract in [
-            ([], "validation_loader must give batches .* got none"),
+            ([], "validation_loader must hold at least one batch, got none"),
             ([x], r"batches of validation_loader must be .*pairs of tensors"),
             ([(x / 0, y)], "logits must be finite"),
             ([(x, y + 1)], r"labels must lie in \[0, 10\)"),
-            ([(x, y), (x[:, :, :4], y)], "inputs of one shape"),
+            ([(x, y), (x[:, :, :4], y)], r"inputs of one shape, \(1, 8, 8\) .* got \(1, 4, 8\)"),
         ]:
             with pytest.raises(ValueError, match=contract):
                 rm.Predictor.fit(model if batches[1:] == [] else nn.Sequential(nn.AdaptiveAvgPool2d(8), model), batches)
@@ -172,6 +173,11 @@ class TestFitting:
             rm.Predictor.fit(normalised, [(x, y)])
         with pytest.raises(ValueError, match=r"normalize must be .* for 1 channel with"):  # not an error of torch
             rm.Predictor.fit(model, [(digits["val"].images, y)], normalize=((0.5,) * 3, (0.5,) * 3))
+
+
+def test_editors_list_the_settings_that_a_fit_takes():
+    hints, fields = get_type_hints(Settings), get_type_hints(Calibration)
+    assert hints == fields
 
 
 class TestInputs:
@@ -227,7 +233,7 @@ class TestInputs:
         cropped = torch.from_numpy(np.array(transform.build()(Image.fromarray(pixels)))).permute(2, 0, 1)
         assert torch.equal(found(Image.fromarray(pixels)).probs, found(cropped).probs)
         without = rm.Predictor.fit(nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), [(x, y)])
-        contract = r"must have 16x16 pixels, as the images of the validation_loader, got 60x40: .*fit transform=Eval"
+        contract = r"must have 16x16 pixels, as the images .* trained on, got 60x40: .*fit transform=Eval"
         with pytest.raises(ValueError, match=contract):
             without(Image.fromarray(pixels))
 

@@ -55,10 +55,12 @@ def test_the_decay_is_chosen_on_validation_images():
     ("wanted", "seconds", "planned"),
     [(10, 1000, 10), (10, 118, 10), (10, 117, 9), (10, 59, 5), (10, 58, 0), (3, 36, 3), (3, 35, 0), (10, -5, 0)],
 )
-def test_as_many_epochs_as_are_wanted_or_fit_and_fewer_than_five_are_none(wanted, seconds, planned):
-    """An epoch of 100 images at 0.1 s takes 10 s, and 85 % of the time are planned for."""
-    plan = plan_epochs(wanted, num_train=100, pace=0.1, seconds=seconds)
+def test_as_many_epochs_as_are_wanted_or_fit_and_fewer_than_five_of_more_are_none(wanted, seconds, planned):
+    """An epoch takes 10 s, and 85 % of the time are planned for. Of 4,000 images 3 epochs are wanted, of 800 ten."""
+    num_train = {3: 4000, 10: 800}[wanted]
+    plan = plan_epochs(num_train, pace=10 / num_train, seconds=seconds)
     assert (plan.epochs, plan.wanted) == (planned, wanted)
+    assert (f"; fewer than {min(wanted, 5)} would make it worse" in plan.describe(1)) == (planned == 0)
 
 
 def test_the_pace_is_that_of_decoding_and_the_shortest_step(tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ class GaussianNoise(Augmentation):
 
 @dataclass(frozen=True, kw_only=True)
 class Cutout(Augmentation):
-    """A square around a uniform pixel takes the mean colour of the batch; in the released code, of the train set."""
+    """A square around a uniform pixel takes the mean colour of the batch; that of `Recipe.cutout`, the recipe's."""
 
     side: int = field(default=16, kw_only=False)
     """Side in pixels, of an odd one 1 less: 16 on CIFAR-10 and 8 on CIFAR-100 in their paper."""

@@ -158,7 +158,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
     if tuned is not None and all(getattr(verb, name) == getattr(PredictVerb, name) for name in _FITTING):
         print(printable(f"{saved}: temperature and threshold as fitted there"))
         return Predictor.load(saved, device=verb.device)
-    if tuned is not None and verb.risk is not None and verb.validation is None and not tuned["held_out"]:
+    if tuned is not None and verb.risk is not None and verb.validation is None and tuned["risk"] is None:
         print(
             "warning: the validation images have also chosen this model, so the promise is only approximate: "
             "`regmixup finetune --risk` keeps images aside, or name others by --validation",

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from regmixup.data.decode import EXTENSIONS
-from regmixup.data.images import FolderSet as FolderSet
+from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, load_table
 from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified

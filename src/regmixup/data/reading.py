@@ -18,8 +18,7 @@ from regmixup.data.files import check_files, data_root, is_rebuilt, wrong_file
 from regmixup.data.records import Dataset
 
 if TYPE_CHECKING:
-    from regmixup.data.folders import FolderSet
-    from regmixup.data.images import ImageSet
+    from regmixup.data.images import FolderSet, ImageSet
 
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
@@ -45,7 +44,7 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
 
 def load_files(name: str, root: Path | None = None) -> FolderSet:
     """Load a folder or a part of one."""
-    from regmixup.data.folders import FolderSet
+    from regmixup.data.images import FolderSet
 
     images = load(name, root=root)
     assert isinstance(images, FolderSet)
@@ -57,7 +56,8 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
     import torch
 
     from regmixup.data.corruptions import corrupt
-    from regmixup.data.folders import FolderSet, cut_folder
+    from regmixup.data.folders import cut_folder
+    from regmixup.data.images import FolderSet
     from regmixup.data.readers.image_list import listed_indices
     from regmixup.data.splits import generator_for, stratified
 

@@ -118,7 +118,8 @@ def compare(
     """Train `method` and `against` on five folds of a folder of photographs, and compare them.
 
     path, runs, say, watch, advance: as in `finetune`. options: the fields of `Request`. The epochs are those that fit
-    in `minutes` for all trainings together, at least five, or as given; a line says how long it takes.
+    in `minutes` for all trainings together, but no fewer than `finetune` would train, or as given; a line says how
+    long it takes.
     """
     request = Request(**options)
     check_method(replace(request, method=against))

@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -149,6 +150,17 @@ class Calibrated:
     choice: ScoreChoice | None = None
 
 
+class Settings(TypedDict, total=False):
+    """The fields of `Calibration` as keywords of `Predictor.fit` and `from_run`, which editors then list."""
+
+    score: str
+    acceptance: float
+    risk: float | None
+    confidence: float
+    sets: Conformal | None
+    calibrate: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """The settings of a fit on validation images.
@@ -207,8 +219,7 @@ class Calibration:
             fitted = replace(fitted, threshold=threshold, promise=promise)
         if self.sets is not None:
             probs = (second.logits.double() / fitted.temperature).softmax(dim=1)
-            sets = self.sets.fit_probs(probs, second.labels)
-            fitted = replace(fitted, sets=sets)
+            fitted = replace(fitted, sets=self.sets.fit_probs(probs, second.labels))
         return fitted
 
     def _keep_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
@@ -238,9 +249,9 @@ class Calibration:
 def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
     """Return T within 0.1 and 10 that minimises sum_i NLL(softmax(logits_i / T), y_i) + (log T)^2 / (2 prior^2).
 
-    The tables of studies have another T, of the smallest ECE: `evaluation.evaluate.fit_temperature`. The second term is
-    a normal prior of log T around 0. Few images, or images without an error, say little about how
-    sure to be, and leave T near 1; thousands outweigh it.
+    The second term is a normal prior of log T around 0. Few images, or images without an error, say little about how
+    sure to be, and leave T near 1; thousands outweigh it. `evaluate` and the tables of studies have another T, of the
+    smallest ECE, to compare with the paper's: `posthoc.temperature.TemperatureScaling.fit`.
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 10)
     >>> labels = torch.tensor([0] * 7 + [1] * 3)

@@ -21,12 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from regmixup.deployment.export import check_format
 from regmixup.deployment.finish import finish
 from regmixup.deployment.folder import Advance
 from regmixup.deployment.job import prepare
 from regmixup.deployment.request import Request
-from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.training.train import train
@@ -58,12 +56,8 @@ def finetune(
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
     """
     begun = time.monotonic()
-    request = Request(**options)
-    if request.export is not None:
-        check_format(Path(request.export))
-        check_writable(Path(request.export))
-    job = prepare(path, runs, request, say=say, advance=advance)
-    work = job.work_folder()
+    job = prepare(path, runs, Request(**options), say=say, advance=advance)
+    request, work = job.request, job.work_folder()
     weights = work / "probe.safetensors"
     job.write_probe(weights)
     plan = job.plan(work, 60 * request.minutes - (time.monotonic() - begun))
@@ -74,8 +68,7 @@ def finetune(
         # The curve on validation images is for the report page; the last epoch stays the model.
         validation = job.photos.parts["validation"].name
         config = replace(job.configure(epochs=plan.epochs, init=str(weights)), validation=validation)
-        hooks = watch("fine-tuning", config)
-        candidates["fine-tuned"] = train_here(config, tensorboard=request.tensorboard, **hooks)
+        candidates["fine-tuned"] = train_here(config, tensorboard=request.tensorboard, **watch("fine-tuning", config))
     run = finish(job, candidates)
     job.say(f"time         {time.monotonic() - begun:.0f} s in all. To use the model:")
     job.say(shlex.join(["regmixup", "predict", str(run.folder), "photo.jpg"]))

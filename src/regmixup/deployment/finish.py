@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions
-from regmixup.run_folder import FINETUNED, FITTED, PAGE
+from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
@@ -40,10 +41,10 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     """Return the better of the runs, with all that is written about it. candidates: the probe first."""
     photos, request = job.photos, job.request
     job.say("finishing    predictions for validation and test, temperature, threshold, report page")
-    rows = job.choosing_rows
-    right = {}
+    rows, right, validation = job.choosing_rows, {}, {}
     for name, run in candidates.items():
-        right[name] = int(_correct(run.predict(photos.parts["validation"].name, device=job.device))[rows].sum())
+        validation[name] = run.predict(photos.parts["validation"].name, device=job.device)
+        right[name] = int(_correct(validation[name])[rows].sum())
         job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
     chosen = max(reversed(right), key=right.__getitem__)  # among equals the fine-tuned one
     run = candidates[chosen]
@@ -53,7 +54,6 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
     predictor = _fit(job, run)
     test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
-    validation = run.predict(photos.parts["validation"].name, device=job.device)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record: dict[str, Any] = {
         "photos": photos.record(),
@@ -61,17 +61,21 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "chosen": chosen,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "score": predictor.score,
+        "acceptance": request.acceptance,
+        "risk": request.risk,
         "choice": asdict(predictor.choice) if predictor.choice is not None else None,
         "test": _measure(measured, predictor),
         "detection": measure_detection(job, run, predictor, test),
-        "held_out": request.risk is not None,
     }
+    if replaced := _describe_replaced(run, record):
+        job.say(f"replaced     the report and the predictor of {replaced}, in the same folder")
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
     _summarise(job, record, run, predictor)
     lead = f"{chosen.capitalize()}: {_accuracy(record)}."
     if job.outliers is not None:
         lead += f" It answers {record['detection']['accepted']} of {counted(len(job.outliers), 'image')} of no class."
+    facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
     write_page(
         run.folder / PAGE,
         measured,
@@ -81,14 +85,23 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         errors_by=predictor.score,
         kicker="regmixup finetune",
         lead=lead,
-        answers=predicted_answers(predictor, test, validation, photos.parts["test"].paths),
+        answers=predicted_answers(predictor, test, validation[chosen], photos.parts["test"].paths),
         history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
-        sections=[PageSection("making", "How it was made", definitions(_facts(job.log)))],
+        sections=[PageSection("making", "How it was made", definitions(facts))],
     )
     if request.export is not None:
         job.say(f"export       {request.export}, this takes a while")
         predictor.export(request.export)
     return run
+
+
+def _describe_replaced(run: Run, record: Mapping[str, Any]) -> str:
+    """Return what an earlier call with other settings has fitted to the same weights; "" if there was none."""
+    earlier: Mapping[str, Any] = {}
+    with suppress(ValueError):  # a damaged record is replaced like any other
+        earlier = read_finetuned(run.folder) or {}
+    changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
+    return ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
 
 
 def _fit(job: Job, run: Run) -> Predictor:
@@ -147,13 +160,9 @@ def _accuracy(record: Mapping[str, Any]) -> str:
     return text
 
 
-def _accepted(record: Mapping[str, Any]) -> str:
-    test = record["test"]
-    return f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
-
-
 def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predictor) -> None:
-    error, calibrated = (percent(record["test"][name]["value"]) for name in ("ece", "ece_calibrated"))
+    test = record["test"]
+    error, calibrated = (percent(test[name]["value"]) for name in ("ece", "ece_calibrated"))
     job.say(f"test         {_accuracy(record)}")
     job.say(
         f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
@@ -161,7 +170,8 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
     )
     if predictor.choice is not None:
         job.say(f"score        {predictor.choice}")
-    job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {_accepted(record)}")
+    accepted = f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
+    job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {accepted}")
     if record["detection"]:
         job.say(f"detection    {describe_detection(record['detection'])}")
     if predictor.promise is not None:
@@ -199,8 +209,3 @@ def predicted_answers(
 
 def _answers_share(share: float) -> str:
     return f"answers {100 * share:g} % of the validation images"
-
-
-def _facts(log: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the lines said as names with what was said of each."""
-    return [(line[:13].strip(), line[13:]) for lines in log for line in lines.splitlines()]

@@ -22,14 +22,8 @@ from PIL import Image
 
 from regmixup.data.catalogue import find
 from regmixup.data.decode import FORMATS, MAX_PIXELS, open_rgb
-from regmixup.data.folders import (
-    SPLITS,
-    FolderSet,
-    class_folders,
-    describe_unread,
-    hash_files,
-    image_files,
-)
+from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_files, image_files
+from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.reading import load_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION
@@ -135,14 +129,8 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
             f"are; delete one of each: {shortened(copies, 3)}"
         )
-    return PhotoFolder(
-        folder,
-        parts,
-        origin,
-        counts={name: counts[name] for name in parts["train"].classes},
-        copies=len(copies),
-        notes=tuple(notes),
-    )
+    by_class = {name: counts[name] for name in parts["train"].classes}
+    return PhotoFolder(folder, parts, origin, by_class, copies=len(copies), notes=tuple(notes))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
@@ -287,9 +275,6 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts that are copies of train files."""
     train = dict(zip(hash_files(parts["train"]), parts["train"].paths, strict=True))
-    copies = []
-    for role in ("validation", "test"):
-        for path, digest in zip(parts[role].paths, hash_files(parts[role]), strict=True):
-            if digest in train:
-                copies.append(printable(f"{path} = {train[digest]}"))
-    return copies
+    others = [parts["validation"], parts["test"]]
+    digests = [(path, digest) for part in others for path, digest in zip(part.paths, hash_files(part), strict=True)]
+    return [printable(f"{path} = {train[digest]}") for path, digest in digests if digest in train]

@@ -17,18 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.config import fingerprint
 from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
+from regmixup.deployment.export import check_format
 from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_folder, find_outliers, inspect
-from regmixup.deployment.probe import (
-    Features,
-    Plan,
-    compute_features,
-    fit_probe,
-    measure_pace,
-    plan_epochs,
-    wanted_epochs,
-)
+from regmixup.deployment.probe import Features, Plan, compute_features, fit_probe, measure_pace, plan_epochs
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import percent, shortened
@@ -40,6 +34,8 @@ from regmixup.training.config import TrainConfig, check_present, choose_device, 
 from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
 from regmixup.training.run import Run
 
+BASE = "imagenet-resnet50"
+"""The recipe of image files, whatever the backbone: its crops, its colours, and what the paper chose for a method."""
 RECIPE: dict[str, Any] = {
     "optimizer": "adamw",
     "warmup_lr": 0.0,
@@ -49,7 +45,7 @@ RECIPE: dict[str, Any] = {
     "clip_norm": 1.0,
     "orient": True,
 }
-"""The recipe for training all weights, beside what the request decides."""
+"""The fields of `BASE` that training all weights changes, beside what the request decides."""
 AUGMENTATION: dict[str, dict[str, Any]] = {
     "none": {"crop_area": 1.0, "flip": False, "color_jitter": 0.0},
     "light": {"crop_area": 0.8, "color_jitter": 0.0},
@@ -66,9 +62,11 @@ def prepare(
     path: str | Path, runs: str | Path, request: Request, *, say: Callable[[str], object], advance: Advance
 ) -> Job:
     """Check what can be checked before training, read the folder, and say what was found and chosen."""
-    request.check()
     request = replace(request, epochs=0 if request.freeze else request.epochs)
     Calibration(acceptance=request.acceptance, risk=request.risk, score=request.score)  # checks them now
+    if request.export is not None:
+        check_format(Path(request.export))
+        check_writable(Path(request.export))
     check_writable(Path(runs) / "finetune.json")
     device = choose_device(request.device)
     check_present(device)
@@ -92,7 +90,7 @@ def prepare(
 
 def check_method(request: Request) -> None:
     """Raise unless the method trains one network with a linear head."""
-    config = configure("imagenet-resnet50", request.method)
+    config = configure(BASE, request.method)
     if config.members > 1 or not isinstance(config.head, LinearHead) or config.constraint is not None:
         raise ValueError(
             f"method must be one that trains a single network with a linear head, such as regmixup, mixup or dnn, "
@@ -107,7 +105,7 @@ def _check_weights(request: Request) -> InitialWeights:
 
     All of the backbone's must be there: a probe on partly random features would be poor, and nothing would say why.
     """
-    config = configure("imagenet-resnet50", network=request.backbone, init=request.init, **expected_images(request))
+    config = configure(BASE, network=request.backbone, init=request.init, **expected_images(request))
     with torch.random.fork_rng([]):
         model = build(request.backbone, num_classes=1, image_size=config.image_size)
     side = config.image_size
@@ -193,7 +191,7 @@ class Job:
         how: dict[str, Any] = {"method": self.request.method} if epochs else {"method": "dnn", "freeze": "always"}
         train_images = self.photos.parts["train"]
         config = configure(
-            "imagenet-resnet50",
+            BASE,
             **how,
             **RECIPE,
             **AUGMENTATION[self.request.augmentation],
@@ -217,7 +215,8 @@ class Job:
     def describe(self) -> str:
         """Return lines about what was chosen before anything is measured."""
         config, request = self.configure(epochs=1), self.request
-        training = "a linear probe on stored features of the frozen backbone (--freeze)"
+        flag = "--freeze" if request.freeze else "--epochs 0"
+        training = f"a linear probe on stored features of the frozen backbone ({flag})"
         if request.epochs != 0:
             training = (
                 f"a linear probe on stored features, then all weights: {request.method} (--method), AdamW at "
@@ -233,7 +232,7 @@ class Job:
         """Return the folder of the plan and the probes: named by the request, the images and the weights."""
         config = resolve(self.configure(epochs=1), self.device)
         request = (self.request.minutes, self.request.epochs, self.request.risk is not None, *asked)
-        parts = [Run(Path(), config).fingerprint, self.photos.fingerprint, self.device.type, *map(str, request)]
+        parts = [fingerprint(config), self.photos.fingerprint, self.device.type, *map(str, request)]
         key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
         return self.runs / f"finetune-{self.photos.path.name}-{key}"
 
@@ -247,7 +246,7 @@ class Job:
         else:
             self.say("pace         is measured on a few images; it decides the epochs")
             pace = measure_pace(self.configure(epochs=1), images, self.device)
-            plan = plan_epochs(wanted_epochs(len(images)), num_train=len(images), pace=pace, seconds=seconds)
+            plan = plan_epochs(len(images), pace=pace, seconds=seconds)
         write_table(path, asdict(plan))
         return plan
 

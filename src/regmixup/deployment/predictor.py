@@ -7,17 +7,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from regmixup.config import check_count, values_of
-from regmixup.data.decode import EvalTransform, Source, decode_all, open_rgb
+from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import MSP, Calibration, Labelled
+from regmixup.deployment.calibration import MSP, Calibration, Labelled, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
@@ -90,7 +90,7 @@ class Predictor(Facts):
         normalize: Normalization | None = None,
         transform: EvalTransform | None = None,
         ood: Iterable[Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> Predictor:
         """Fit a temperature, a threshold and label sets for any model, on images that it was not trained on.
 
@@ -107,10 +107,9 @@ class Predictor(Facts):
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
-        network = copy.deepcopy(unwrapped(model))
-        module = _undecided(network, normalize)
-        validation, shape, are_pixels = _run_over(module, validation_loader, normalize)
-        classes = validation.logits.shape[1]
+        module = _undecided(copy.deepcopy(unwrapped(model)), normalize)
+        logits, labels, shape, are_pixels = _run_over(module, validation_loader, "validation_loader", normalize)
+        validation, classes = Labelled(logits, labels), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
@@ -135,7 +134,7 @@ class Predictor(Facts):
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         ood: str | Iterable[Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
@@ -148,7 +147,8 @@ class Predictor(Facts):
         """
         run = open_single(run)
         record, train_set = run.provenance(), run.config.train_set
-        calibration = Calibration(**{"score": deployed_score(run.config.objective), **settings})
+        settings.setdefault("score", deployed_score(run.config.objective))
+        calibration = Calibration(**settings)
         device = choose_device(device)
         validation = validation_of(train_set) if validation is None else validation
         check_validation(validation, train_set)
@@ -244,7 +244,7 @@ class Predictor(Facts):
         images = self._to_tensor(images)
         single = images.ndim == len(self.input_shape)
         batch = self._checked(images[None] if single else images)
-        device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        device = _device_of(self.module)
         with torch.no_grad():
             outputs = [self.module(part.to(device)) for part in batch.split(batch_size)]
         decided = {name: torch.cat([output[name] for output in outputs]).cpu() for name in outputs[0]}
@@ -268,14 +268,10 @@ class Predictor(Facts):
         """
         if len(self.input_shape) != 3:
             raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
-        channels, height, width = self.input_shape
-        if self.transform is None and not self.fingerprint and (size := open_rgb(file).size) != (width, height):
-            raise ValueError(
-                f"image files must have {width}x{height} pixels, as the images of the validation_loader, got "
-                f"{size[0]}x{size[1]}: give Predictor.fit transform=EvalTransform(size=..., resize=...), of "
-                "regmixup.data.decode, to resize and crop them"
-            )
-        return match_channels(decode_all([file], reader(self.transform, (height, width))), channels)[0]
+        remedy = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
+        hint = {} if self.fingerprint else {"hint": remedy}
+        read = reader(self.transform, self.input_shape[1:], **hint)
+        return match_channels(decode_all([file], read), self.input_shape[0])[0]
 
     def _to_tensor(self, images: object) -> Tensor:
         if isinstance(images, Source):
@@ -323,48 +319,54 @@ def open_single(run: Run | str | Path) -> Run:
     return run
 
 
+def _device_of(module: nn.Module) -> torch.device:
+    """Return where the weights are; the CPU for a module without any."""
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
 def _undecided(network: nn.Module, normalize: Normalization | None = None) -> Deployable:
     """Return a module for logits, before anything is fitted."""
     return Deployable(network, temperature=1.0, score=MSP, threshold=0.0, normalize=normalize)
 
 
-@torch.no_grad()
 def _ood_logits(module: Deployable, batches: Iterable[Any] | None, shape: tuple[int, ...]) -> Tensor | None:
     """Return the logits (M, K) of batches of inputs of this shape, with or without labels; None of None."""
     if batches is None:
         return None
     if isinstance(batches, Dataset):
         batches = DataLoader(batches, batch_size=256)
-    device, logits = next((p.device for p in module.parameters()), torch.device("cpu")), []
-    for batch in batches:
-        x, _ = pair_of(batch, "ood", labelled=False)
-        if tuple(x.shape[1:]) != shape:
-            raise ValueError(f"ood must hold inputs of {shape}, as the validation images, got {tuple(x.shape[1:])}")
-        logits.append(module.logits(x.to(device)).cpu())
-    if not logits:
-        raise ValueError("ood must hold at least one batch of images, got none")
-    return torch.cat(logits)
+    return _run_over(module, batches, "ood", shape=shape, labelled=False)[0]
 
 
 @torch.no_grad()
 def _run_over(
-    module: Deployable, batches: Iterable[Any], normalize: Normalization | None
-) -> tuple[Labelled, tuple[int, ...], bool]:
-    """Return logits and labels of batches (x, y), the shape of an input, and whether all inputs lie in [0, 1]."""
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    logits, labels, shapes, are_pixels = [], [], set(), True
+    module: Deployable,
+    batches: Iterable[Any],
+    name: str,
+    normalize: Normalization | None = None,
+    *,
+    shape: tuple[int, ...] | None = None,
+    labelled: bool = True,
+) -> tuple[Tensor, Tensor, tuple[int, ...], bool]:
+    """Return logits (N, K) and labels (N,) of batches (x, y), the shape of an input, and whether all lie in [0, 1].
+
+    name: of the argument that the batches are. shape: that inputs must have; None, that of the first batch.
+    """
+    device, logits, labels, are_pixels = _device_of(module), [], [], True
     for batch in batches:
-        x, y = pair_of(batch, "validation_loader")
-        plain_normalize(normalize, *sorted({1, *x.shape[1:2]}))
+        x, y = pair_of(batch, name, labelled=labelled)
+        shape = tuple(x.shape[1:]) if shape is None else shape
+        if tuple(x.shape[1:]) != shape:
+            raise ValueError(f"{name} must hold inputs of one shape, {shape} as before, got {tuple(x.shape[1:])}")
+        plain_normalize(normalize, *sorted({1, *shape[:1]}))
         if x.is_floating_point():
             low, high = x.aminmax()
             are_pixels &= bool(low >= 0) and bool(high <= 1)
-        shapes.add(tuple(x.shape[1:]))
         logits.append(module.logits(x.to(device)).cpu())
         labels.append(y.cpu())
-    if len(shapes) != 1:
-        raise ValueError(f"validation_loader must give batches (x, y) of inputs of one shape, got {shapes or 'none'}")
-    validation = Labelled(torch.cat(logits), torch.cat(labels))
-    if validation.logits.shape[1] > 1 and look_like_probabilities(validation.logits):
+    if shape is None or not logits:
+        raise ValueError(f"{name} must hold at least one batch, got none")
+    collected = torch.cat(logits)
+    if collected.shape[1] > 1 and look_like_probabilities(collected):
         raise ValueError("the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax")
-    return validation, shapes.pop(), are_pixels
+    return collected, torch.cat(labels), shape, are_pixels

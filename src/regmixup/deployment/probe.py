@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.data.decode import decode_all, open_rgb
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import labels_among
+from regmixup.data.images import FolderSet, labels_among
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
 from regmixup.training.config import TrainConfig, resolve
@@ -33,7 +32,7 @@ from regmixup.training.run import Run
 PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 FEWEST_EPOCHS = 5
-"""Epochs below which fine-tuning is not tried: two or three were worse than the probe in every try."""
+"""Fewer epochs are not tried unless fewer are wanted: two or three of more were worse than the probe in every try."""
 _MARGIN = 0.85
 """Share of the time that is planned for."""
 DECAYS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -176,7 +175,8 @@ class Plan:
             f"{self.epochs} of {self.wanted} wanted fit in {minutes:g} min at {1 / self.pace:.1f} images/s (--minutes)"
         )
         if self.epochs == 0:
-            text += f"; fewer than {FEWEST_EPOCHS} would make it worse, so the linear probe is the model (--epochs)"
+            fewest = min(self.wanted, FEWEST_EPOCHS)
+            text += f"; fewer than {fewest} would make it worse, so the linear probe is the model (--epochs)"
         return text
 
 
@@ -189,12 +189,12 @@ def wanted_epochs(num_train: int) -> int:
     return min(30, max(3, math.ceil(PASSES / num_train)))
 
 
-def plan_epochs(wanted: int, *, num_train: int, pace: float, seconds: float) -> Plan:
-    """Plan as many epochs as are wanted, or as fit in so many seconds; fewer than 5 are none.
+def plan_epochs(num_train: int, *, pace: float, seconds: float) -> Plan:
+    """Plan the wanted epochs, or those that fit in so many seconds; none if fewer than 5 fit, or than wanted if less.
 
-    >>> [plan_epochs(10, num_train=100, pace=0.1, seconds=s).epochs for s in (1000, 90, 45)]
+    >>> [plan_epochs(800, pace=0.1, seconds=s).epochs for s in (8000, 720, 360)]
     [10, 7, 0]
     """
-    fitting = int(_MARGIN * seconds / (num_train * pace))
+    wanted, fitting = wanted_epochs(num_train), int(_MARGIN * seconds / (num_train * pace))
     epochs = min(wanted, fitting) if fitting >= min(wanted, FEWEST_EPOCHS) else 0
     return Plan(epochs, wanted, pace)

@@ -24,8 +24,8 @@ class Request:
     """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
     no worse than RegMixup on a few hundred images in our tests. --against compares them on yours."""
     minutes: float = 10.0
-    """The time for everything. The measured pace decides the epochs; with fewer than 5 that fit, the linear probe is
-    the model."""
+    """The time for everything. The measured pace decides the epochs; if fewer than 5 fit, or than wanted where that is
+    less, the linear probe is the model."""
     epochs: int | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
     freeze: bool = False
@@ -69,8 +69,7 @@ class Request:
     workers: int | None = None
     """Processes that decode image files; default: one per core, at most 4."""
 
-    def check(self) -> None:
-        """Raise for values that no fine-tuning can have."""
+    def __post_init__(self) -> None:
         check_number("minutes", self.minutes, above=0)
         check_number("lr", self.lr, above=0)
         check_choices(self)

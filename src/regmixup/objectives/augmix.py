@@ -50,7 +50,7 @@ class AugMix(Objective):
     """Parameter of the Dirichlet and Beta distributions."""
     operations: Literal["core"] = "core"
     """The nine operations that do not overlap the corruptions of CIFAR-C and ImageNet-C. The released code has four
-    more, which do: colour, contrast, brightness and sharpness."""
+    more, which do: colour, contrast, brightness and sharpness. The only value: fingerprints hold it."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets in place of the cross-entropy; JS stays. None is cross-entropy."""
 

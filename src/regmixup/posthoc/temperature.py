@@ -46,7 +46,11 @@ class TemperatureScaling:
         check_number("step", self.step, above=0)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
-        """Fit on validation logits (N, K) and labels (N,)."""
+        """Fit on validation logits (N, K) and labels (N,).
+
+        By ECE, as the paper's tables. Deployed models, fitted on few images, have a T by NLL with a prior instead:
+        `deployment.calibration.fit_temperature`.
+        """
         logits, labels = check_logits(logits, labels)
         grid = self._grid().to(logits.device)
         return self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))

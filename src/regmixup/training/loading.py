@@ -9,8 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet, LabelledImages, to_grey
+from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
 from regmixup.training.config import TrainConfig
@@ -110,8 +109,8 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
     return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=how, orient=config.orient)
 
 
-def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
-    """Return a function from an image file to an RGB image of the size (height, width), by a transform or by none."""
+def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
+    """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
     if transform is not None:
         build = transform.build()
         return lambda source: build(open_rgb(source))
@@ -122,7 +121,7 @@ def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
         if image.size != (width, height):
             raise ValueError(
                 f"{described(source)} must have {width}x{height} pixels, as the images in memory that the model was "
-                f"trained on, got {image.width}x{image.height}: resize it as those were"
+                f"trained on, got {image.width}x{image.height}: {hint}"
             )
         return image
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regmixup import data
-from regmixup.data.folders import FolderSet
+from regmixup.data.images import FolderSet
 from regmixup.evaluation.class_subset import restrict_labels, subset_of
 from tests.data.official import mark_rebuilt, smooth_image, write_image, write_image_folder
 

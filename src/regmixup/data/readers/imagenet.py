@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 from regmixup.data.files import wrong_file
-from regmixup.data.folders import FolderSet, class_folders, from_class_folders
+from regmixup.data.folders import class_folders, from_class_folders
+from regmixup.data.images import FolderSet
 from regmixup.data.records import Dataset
 
 SUBSETS = ("imagenet-a", "imagenet-r", "imagenet-o")
