@@ -173,7 +173,7 @@ def complete_mean(training: Training, average: EpochMean) -> None:
 def estimate_statistics(training: Training) -> None:
     """Estimate batch-norm statistics for the weights that the model has, from the mixture that it was trained on.
 
-    Statistics of clean images alone cost RegMixup 13 to 20 points of AUROC in detection.
+    With statistics of clean images alone a network of RegMixup detects worse.
     """
     if not batch_norms(training.model):
         return
