@@ -32,8 +32,8 @@ class Request:
     """Leave the backbone as it is: the linear probe on its features is the model. Takes seconds to minutes, and is hard
     to beat with few images or a large backbone. Without it, all weights are trained after the probe."""
     lr: float = 3e-4
-    """Largest learning rate of fine-tuning, of AdamW: a tenth of the epochs, at most one, to warm up, then a cosine. Lower it if
-    the loss jumps."""
+    """Largest learning rate of fine-tuning, of AdamW: a tenth of the epochs, at most one, to warm up, then a cosine.
+    Lower it if the loss jumps."""
     batch_size: int = 32
     """Images of a step of fine-tuning. Lower it if memory runs out."""
     augmentation: Literal["none", "light", "standard", "strong"] = "standard"

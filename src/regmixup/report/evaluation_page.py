@@ -46,7 +46,8 @@ _MOST_SETS = 4
 MEANINGS = {
     "accuracy": "the share of images whose most probable class is the true one",
     "ece": "expected calibration error: how far stated probabilities lie from the shares that are right; 0 is best",
-    "temperature": "the temperature divides the logits: above 1 every answer is less sure, below 1 surer; no predicted class changes",
+    "temperature": "the temperature divides the logits: above 1 every answer is less sure, below 1 surer; "
+    "no predicted class changes",
     "nll": "negative log-likelihood: the mean of −log of the true class's probability; sure mistakes cost most",
     "aurc": "area under the risk-coverage curve: the mean share of mistakes when only the surest answers are given",
     "auroc": "how often an image of no known class looks less sure than a test image; 50 is chance, 100 is best",
