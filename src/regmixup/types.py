@@ -240,9 +240,10 @@ class Quantity(NamedTuple):
 class Row:
     """One measured value, with everything needed to find it again. Fractions, never percent.
 
-    `dataset` is what was predicted; `corruption` and `severity` refine a shifted one. `posthoc` is what was done to
-    the predictions ("none", "temperature"); `score` the OOD score ("" for metrics that need none). `low` and `high`
-    bound `value` where an interval was computed. `n` is the number of samples behind the value.
+    `method` is the label of a study's line, such as "regmixup(alpha=10)". `dataset` is what was predicted; `corruption`
+    and `severity` refine a shifted one. `posthoc` is what was done to the predictions ("none", "temperature"); `score`
+    the OOD score ("" for metrics that need none). `low` and `high` bound `value` where an interval was computed. `n` is
+    the number of samples behind the value.
     """
 
     study: str = ""

@@ -61,7 +61,7 @@ class InTurn:
         return not self.ended
 
     def submit(self, task: Task) -> None:
-        hooks = self.progress.hooks(task.label, task.epochs()) if self.progress is not None else {}
+        hooks = self.progress.hooks(task.title, task.epochs()) if self.progress is not None else {}
         self.ended.append(attempt(self.job, task, self.device, **hooks))
 
     def wait(self, seconds: float) -> list[TaskOutcome]:

@@ -120,8 +120,9 @@ def measured_epoch(config: TrainConfig, runs: Path) -> float | None:
 
 def _kind(config: TrainConfig) -> list[Any]:
     """Return the fields that decide the time of an epoch."""
-    names = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision", "sharpness")
-    return [getattr(config, name) for name in names]
+    model = ("objective", "constraint", "head", "network", "freeze", "sharpness", "precision")
+    images = ("train_set", "batch_size", "image_size", "rand_augment", "cutout")
+    return [getattr(config, name) for name in (*model, *images)]
 
 
 # Time of all runs together
@@ -169,7 +170,7 @@ def estimate(tasks: Iterable[Task]) -> Estimate:
             whole = by_table if seconds is None else config.total_epochs * seconds / 60
             # An archived run has a history, but no weights.
             epochs = len(run.history()) if run.checkpoint.is_file() else 0
-            share = 1 - min(1.0, epochs / config.total_epochs)
+            share = 1 - min(1.0, epochs / max(1, config.total_epochs))  # of none where the initial weights stay
             training[config.name] = share * whole if whole is not None else None
         evaluations.append(evaluation_minutes(planned))
     known = [part for part in (*training.values(), *evaluations) if part is not None]
@@ -211,10 +212,10 @@ def state_of(task: Task) -> str:
 
 def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
     """Yield a line per run, in the order of the plan, and one that counts the states."""
-    longest = max(len(task.label) for task in tasks)
+    longest = max(len(task.title) for task in tasks)
     states = [state_of(task) for task in tasks]
     for task, state in zip(tasks, states, strict=True):
-        parts = [f"{state:7} {task.label:{longest}}"]
+        parts = [f"{state:7} {task.title:{longest}}"]
         if state != "done":
             history, minutes = task.history(), estimate([task]).minutes
             loss = f", loss {history[-1]['loss']:.3f}" if history else ""
