@@ -66,7 +66,6 @@ _MIXUP_IMAGENET = Spec("mixup", {"alpha": 0.1})
 # combinations, alpha in {0.1, 0.3, 1, 10} and eta in {0.1, 1, 3}: 10 for RegMixup on every dataset.
 _IN_COMBINATION = Spec("regmixup", {"alpha": 10.0})
 _PIXMIX = Spec("vicinal", {"transform": Spec("pixmix")})
-_STABLE_RANK = Spec("stable_rank", {"ratio": 0.3})
 _SNGP_BOUND = Spec("spectral_norm", {"c": 6.0, "norm": "convolution"})
 _SAMPLED = Spec("monte_carlo", {"samples": 10})
 
@@ -183,7 +182,7 @@ _METHODS = (
         "dnn-srn",
         "stable rank of every convolution at most 0.3 of the full",
         "Sanyal et al., 2020",
-        constraint=_STABLE_RANK,
+        constraint=Spec("stable_rank", {"ratio": 0.3}),
     ),
     Method(
         "sngp",

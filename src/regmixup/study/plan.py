@@ -238,14 +238,13 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         if path.suffix == ".toml":
             raise ValueError(f"study file {name_or_file} does not exist")
         raise unknown("study", name_or_file, known)
-    source = name_or_file if name_or_file in known else str(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         if "recipe" in values:
             values["recipes"] = [values.pop("recipe"), *values.get("recipes", [])]
         if keys := [key for key in ("scale", "source", "selected") if key in values]:
             raise ValueError(f"a study file must leave out what `load_study` sets, got {', '.join(keys)}")
-        study = decode(Study, {"name": path.stem, **values, "source": source}, "study")
+        study = decode(Study, {"name": path.stem, **values, "source": str(name_or_file)}, "study")
         return study if scale == "full" else study.at_smoke_scale()
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

@@ -233,9 +233,8 @@ def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> 
     where = data_root(root)
     names: dict[str, None] = {}
     for planned in plan:
-        configs = [planned.config, *([planned.companion] if planned.companion is not None else [])]
-        used = [*(config.train_set for config in configs), *planned.evaluate.datasets()]
-        names |= dict.fromkeys(find(name).whole for name in used)
+        trained_on = [config.train_set for config in (planned.config, planned.companion) if config is not None]
+        names |= dict.fromkeys(find(name).whole for name in (*trained_on, *planned.evaluate.datasets()))
     files: dict[str, dict[str, None]] = {}
     for name in names:
         dataset = find(name)
