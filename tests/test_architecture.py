@@ -29,7 +29,6 @@ LEVELS = [
     {"evaluation", "paper"},
     {"report"},
     {"deployment", "study"},
-    {"advice"},
     {"cli"},
 ]
 HEIGHT = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
@@ -77,6 +76,13 @@ def test_a_file_imports_only_lower_rooms():
         rooms = {room(module) for module in imported} - {own}
         wrong[file] = {other for other in rooms if HEIGHT[other] >= HEIGHT[own] and (file, other) not in SHORTCUTS}
     assert {file: rooms for file, rooms in wrong.items() if rooms} == {}
+
+
+def test_contributing_has_the_same_rooms():
+    table = (REPOSITORY / "CONTRIBUTING.md").read_text().partition("| what | rooms |")[2].partition("\n\n")[0]
+    lines = [line for line in table.splitlines() if "`" in line]
+    assert [set(line.split("`")[1::2]) for line in lines] == LEVELS
+    assert {room(module) for module in GRAPH} - {"__main__"} == HEIGHT.keys()
 
 
 def test_what_works_on_stored_predictions_imports_no_models_and_no_data():

@@ -1,12 +1,17 @@
-"""The paper's rows by name: each can be built, names only what exists, and has the paper's values."""
+"""Methods by name: each can be built, names only what exists, and has the values of its paper."""
 
 import dataclasses
 import math
+from functools import partial
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from regmixup import methods, posthoc
 from regmixup.augmentations import GaussianNoise, PixMix
+from regmixup.config import encode
 from regmixup.losses import LogitNorm
 from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
@@ -193,21 +198,39 @@ def test_an_unknown_method_comes_with_the_nearest():
         methods.get("regmixpu")
 
 
-@pytest.mark.parametrize(
-    ("objective", "images"),
-    [
-        ({"kind": "ERM"}, 1),
-        ({"kind": "Mixup"}, 1),
-        ({"kind": "RegMixup"}, 2),
-        ({"kind": "Vicinal", "samples": 3}, 4),
-        ({"kind": "AugMix"}, 3),
-        ({"kind": "Rotation", "objective": {"kind": "RegMixup"}, "weight": 0.5}, 5),
-        ({"kind": "Rotation", "objective": {"kind": "ERM"}, "weight": 0.0}, 1),
-    ],
-    ids=str,
-)
-def test_images_that_a_step_forwards_for_a_clean_one(objective, images):
-    assert methods.images_per_clean_image(objective) == images
+class Counting(nn.Module):
+    """A linear network that counts the images it forwards; its logits are those of kernels, as DUQ needs them."""
+
+    def __init__(self):
+        super().__init__()
+        self.images, self.head = 0, nn.Linear(192, 10)
+        self.head.rotation = nn.Linear(192, 4)
+
+    def features(self, x):
+        self.images += len(x)
+        return x.flatten(1)
+
+    def forward(self, x):
+        return F.logsigmoid(self.head(self.features(x)))
+
+
+SWITCHED = (RegMixup, RegCutMix, HalfRegMixup, Bimodal, partial(Vicinal, GaussianNoise(0.1)))
+FORWARDED = [
+    *dict.fromkeys(expected["objective"] for expected in EXPECTED.values()),
+    *(make(samples=3) for make in (*SWITCHED, Mixup, CutMix)),
+    *(make(samples=3, eta=0.0) for make in SWITCHED),
+    HalfRegMixup(samples=2, share=0.25),
+    AugMix(jsd_weight=0.0),
+    Rotation(RegMixup(), weight=0.5),
+    Rotation(RegMixup(eta=0.0), weight=0.0),
+]
+
+
+@pytest.mark.parametrize("objective", [o for o in FORWARDED if not isinstance(o, Alternate)], ids=str)
+def test_images_that_a_step_forwards_for_a_clean_one(objective):
+    model = Counting()
+    objective(model, torch.rand(8, 3, 8, 8), torch.arange(8))
+    assert methods.images_per_clean_image(encode(objective)) == model.images / 8
 
 
 def test_a_coin_forwards_the_mean_of_its_sides():

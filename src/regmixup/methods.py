@@ -1,4 +1,4 @@
-"""The paper's rows by name: objective x constraint x head x posthoc, with the values the paper selected.
+"""Methods by name, the paper's and others: objective x constraint x head x posthoc, with the values selected for them.
 
 Plain data; listing it imports no torch. Any other combination is one line of `configure`:
 
@@ -56,8 +56,8 @@ class Method:
 _PAPER = "Pinto et al., 2022, appendix"
 _OURS = "an extension of this project"
 _CIFAR10, _CIFAR100, _IMAGENET = "cifar10-wrn28-10", "cifar100-wrn28-10", "imagenet-resnet50"
-_FIELD10, _FIELD100 = "cifar10-resnet18", "cifar100-resnet18"  # not the paper's: what it selected is carried over
-_ON_CIFAR100 = (_CIFAR100, "cifar100-resnet50", _FIELD100)
+_CIFAR10_RESNET18, _CIFAR100_RESNET18 = "cifar10-resnet18", "cifar100-resnet18"  # with values carried over
+_ON_CIFAR100 = (_CIFAR100, "cifar100-resnet50", _CIFAR100_RESNET18)
 
 _MIXUP, _REGMIXUP, _CUTMIX = Spec("mixup", {"alpha": 0.3}), Spec("regmixup"), Spec("cutmix")
 _MIXUP_IMAGENET = Spec("mixup", {"alpha": 0.1})
@@ -66,7 +66,6 @@ _MIXUP_IMAGENET = Spec("mixup", {"alpha": 0.1})
 # combinations, alpha in {0.1, 0.3, 1, 10} and eta in {0.1, 1, 3}: 10 for RegMixup on every dataset.
 _IN_COMBINATION = Spec("regmixup", {"alpha": 10.0})
 _PIXMIX = Spec("vicinal", {"transform": Spec("pixmix")})
-_STABLE_RANK = Spec("stable_rank", {"ratio": 0.3})
 _SNGP_BOUND = Spec("spectral_norm", {"c": 6.0, "norm": "convolution"})
 _SAMPLED = Spec("monte_carlo", {"samples": 10})
 
@@ -98,13 +97,13 @@ def _sngp18(lr: float) -> dict[str, Any]:
     return {"train": {"lr": lr, "warmup_epochs": 1.0, "weight_decay": 6e-4, "decay_on": "backbone"}}
 
 
-# On digits, 280 steps with 64 features need a wider kernel, a smaller rate and faster centroids.
+# On digits, 320 steps with 64 features need a wider kernel, a smaller rate and faster centroids.
 _SNGP_SELECTED = {
     "digits": {"head": Spec("gp", {"kernel_std": 0.15}), "train": {"lr": 0.01}},
     _CIFAR10: _sngp(0.16),
     _CIFAR100: _sngp(0.08),
-    _FIELD10: _sngp18(0.08),
-    _FIELD100: _sngp18(0.04),
+    _CIFAR10_RESNET18: _sngp18(0.08),
+    _CIFAR100_RESNET18: _sngp18(0.04),
 }
 _DUQ_DIGITS = {"objective": Spec("duq", {"penalty": 0.1}), "head": Spec("rbf", {"momentum": 0.99}), "train": {}}
 # DUQ's released code; on CIFAR-100 a class has about 1.28 images in a batch.
@@ -183,7 +182,7 @@ _METHODS = (
         "dnn-srn",
         "stable rank of every convolution at most 0.3 of the full",
         "Sanyal et al., 2020",
-        constraint=_STABLE_RANK,
+        constraint=Spec("stable_rank", {"ratio": 0.3}),
     ),
     Method(
         "sngp",
@@ -207,8 +206,8 @@ _METHODS = (
             _CIFAR10: {"train": _DUQ_WRN},
             _CIFAR100: {"train": _DUQ_WRN, "head": _RBF_100},
             "cifar100-resnet50": {"head": _RBF_100},
-            _FIELD10: {"train": _DUQ18},
-            _FIELD100: {"head": _RBF_100},
+            _CIFAR10_RESNET18: {"train": _DUQ18},
+            _CIFAR100_RESNET18: {"head": _RBF_100},
         },
     ),
     Method(
@@ -338,15 +337,17 @@ def register(method: Method) -> None:
 def images_per_clean_image(objective: Mapping[str, Any]) -> float:
     """Return how many images a step forwards for a clean one. objective: as in config.json.
 
-    >>> images_per_clean_image({"kind": "RegMixup", "samples": 1}), images_per_clean_image({"kind": "Mixup"})
-    (2.0, 1.0)
+    >>> images_per_clean_image({"kind": "RegMixup"}), images_per_clean_image({"kind": "Mixup", "samples": 3})
+    (2.0, 3.0)
     """
-    kind = objective["kind"]
+    kind, samples = objective["kind"], float(objective.get("samples", 1))
     if kind == "Alternate":
         first, second = (images_per_clean_image(objective[side]) for side in ("first", "second"))
         return objective["probability"] * first + (1 - objective["probability"]) * second
     if kind == "Rotation":
         return images_per_clean_image(objective["objective"]) + (3 if objective["weight"] else 0)
-    if kind in ("RegMixup", "RegCutMix", "Vicinal"):  # one more for each of `samples`
-        return 1.0 + objective.get("samples", 1)
-    return 3.0 if kind == "AugMix" else 1.0
+    if 0 in (objective.get("eta"), objective.get("jsd_weight")):  # which leaves the second term out
+        return 1.0
+    if kind == "HalfRegMixup":
+        return objective.get("share", 0.5) + (1 - objective.get("share", 0.5)) * samples
+    return 3.0 if kind == "AugMix" else samples + (kind in ("RegMixup", "RegCutMix", "Vicinal"))

@@ -240,9 +240,9 @@ class Quantity(NamedTuple):
 class Row:
     """One measured value, with everything needed to find it again. Fractions, never percent.
 
-    `dataset` is what was predicted; `corruption` and `severity` refine a shifted one. `posthoc` is what was done to
-    the predictions ("none", "temperature"); `score` the OOD score ("" for metrics that need none). `low` and `high`
-    bound `value` where an interval was computed. `n` is the number of samples behind the value.
+    `method` is a label such as "regmixup(alpha=10)". `dataset` is what was predicted; `corruption` and `severity` are
+    those of a shifted one. `posthoc` is what was done to predictions ("none", "temperature"); `score` the OOD score (""
+    for metrics that need none). `low` and `high` bound `value` where an interval was computed. `n`: samples behind it.
     """
 
     study: str = ""

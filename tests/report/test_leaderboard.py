@@ -4,11 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from regmixup.report.leaderboard import leaderboard, mean_ranks
-from regmixup.report.results import Results, RunRecord
+from regmixup.evaluation.evaluate import evaluate
+from regmixup.report.leaderboard import leaderboard, mean_ranks, rank_caption
+from regmixup.report.results import Results, RunRecord, Setting
 from regmixup.run_folder import read_config
+from regmixup.storage import write_json
+from regmixup.study.plan import load_study
+from regmixup.types import Predictions, higher_is_better
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +101,86 @@ def test_mean_ranks_are_those_of_four_quantities_and_equal_ones_go_to_the_shorte
     means = mean_ranks(ranked)
     assert means == pytest.approx(expected)
     assert list(means.values()) == sorted(means.values())
-    assert {label: cell.value for label, cell in column(leaderboard(ranked), "mean rank ↓").items()} == means
+    board = leaderboard(ranked)
+    assert {label: cell.value for label, cell in column(board, "mean rank ↓").items()} == means
+    assert board.caption.endswith(rank_caption(ranked))
     same = replace(setting, rows=[replace(row, value=0.5) for row in setting.rows])
     quick, *_ = sorted(setting.labels, key=lambda label: sum(run.provenance["seconds"] for run in setting.of(label)))
     assert next(iter(mean_ranks(same))) == quick
+
+
+PLAN = "Mean rank: over accuracy under shift, near-OOD AUROC by MSP, AUGRC, NLL; "
+VALUES = {  # the ranks of these in each: 1 2 3, 2 1 3, 1 3 2, 2 1 3
+    "nll": {"dnn": 0.2, "cutout": 0.3, "pixmix": 0.4},
+    "augrc": {"dnn": 0.03, "cutout": 0.02, "pixmix": 0.04},
+    "shift": {"dnn": 0.8, "cutout": 0.7, "pixmix": 0.75},
+    "near": {"dnn": 0.9, "cutout": 0.95, "pixmix": 0.8},
+}
+
+
+def kind_of(row):
+    """What of the plan of reliable-search a row measures; "" for nothing."""
+    if row.corruption:
+        return "shift" if (row.metric, row.corruption) == ("accuracy", "mean") else ""
+    by_msp = {"augrc": "augrc", "auroc": "near"}.get(row.metric, "") if row.score == "max_probability" else ""
+    return "nll" if row.metric == "nll" else by_msp
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A row for each that the study reliable-search measures of a candidate."""
+    (evaluation,) = load_study("reliable-search").evaluations.values()
+    assert len(evaluation.shift_sets()) == 20
+
+    def predicted(name):
+        return Predictions(logits=torch.randn(20, 10), labels=torch.arange(20) % 10, dataset=name)
+
+    shift, ood = map(predicted, evaluation.shift_sets()), map(predicted, evaluation.ood)
+    return evaluate(predicted(evaluation.test), shift=[*shift], ood=[*ood], bootstrap=None)
+
+
+def search(folder, rows, values, minutes=(3, 2, 1)):
+    """The setting of three candidates; in what the plan does not name, each is better than the one before."""
+    runs, of_all = [], []
+    for place, (label, duration) in enumerate(zip(values["nll"], minutes, strict=True)):
+        write_json(folder / label / "provenance.json", {"seconds": 60 * duration})
+        runs.append(RunRecord(folder / label, label, label, "cifar10-resnet18", seed=0, stem=label))
+        for row in rows:
+            sign = 1 if higher_is_better(row.metric) else -1
+            value = values.get(kind_of(row), {}).get(label, sign * place)
+            of_all.append(replace(row, method=label, seed=0, value=value))
+    return Setting("cifar10-resnet18", "ResNet-18", runs, of_all, ranked=True)
+
+
+def test_the_ranks_of_reliable_search_are_the_four_of_its_plan(tmp_path, measured):
+    setting = search(tmp_path, measured, VALUES)
+    assert mean_ranks(setting) == {"dnn": 6 / 4, "cutout": 7 / 4, "pixmix": 11 / 4}
+    assert rank_caption(setting).startswith(PLAN)
+
+
+@pytest.mark.parametrize(("minutes", "first"), [((3, 2, 1), "cutout"), ((2, 3, 1), "dnn")])
+def test_of_equal_mean_ranks_the_shorter_training_comes_first(tmp_path, measured, minutes, first):
+    values = VALUES | {"shift": {"dnn": 0.8, "cutout": 0.76, "pixmix": 0.75}}
+    means = mean_ranks(search(tmp_path, measured, values, minutes))
+    assert (means["dnn"], means["cutout"]) == (6 / 4, 6 / 4)
+    assert next(iter(means)) == first
+
+
+def test_all_shifted_sets_are_one_rank_and_far_sets_none(tmp_path, measured):
+    setting = search(tmp_path, measured, VALUES)
+    second = {"dnn": 0.6, "cutout": 0.9, "pixmix": 0.75}  # with the first set 0.7, 0.8 and 0.75 in the mean
+    shifted = [row for row in setting.rows if kind_of(row) == "shift"]
+    far = [replace(row, dataset="svhn/test", value=-row.value) for row in setting.rows if kind_of(row) == "near"]
+    more = [replace(row, dataset="cifar10.1/test", value=second[row.method]) for row in shifted]
+    setting = replace(setting, rows=[*setting.rows, *more, *far])
+    assert mean_ranks(setting) == {"cutout": 5 / 4, "dnn": 8 / 4, "pixmix": 11 / 4}
+    assert rank_caption(setting).startswith(PLAN)
+
+
+def test_the_caption_names_what_is_ranked(setting):
+    assert rank_caption(setting).startswith("Mean rank: over accuracy under shift, AUROC by MSP, AUGRC, NLL; ")
+    rows = [row for row in setting.rows if row.metric != "auroc" and not row.corruption]
+    assert rank_caption(replace(setting, rows=rows)).startswith("Mean rank: over AUGRC, NLL; ")
 
 
 def test_a_candidate_without_a_value_cannot_be_ranked(setting):

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from regmixup import report
+from regmixup.report.leaderboard import mean_ranks
 from regmixup.report.output import print_report, write_report
 from regmixup.report.results import Results
 
@@ -153,6 +154,15 @@ def test_titles_and_labels_are_text_in_every_file(hostile):
     cells = [cell for line in csv.reader(texts["report.csv"].splitlines()) for cell in line]
     assert any("=cmd()" in cell for cell in cells)
     assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
+
+
+def test_a_study_that_ranks_prints_its_candidates_the_best_first(written):
+    console, results = Console(file=io.StringIO(), width=300, color_system=None), replace(written[0], ranked=True)
+    print_report(results, console)
+    _, _, ranking = console.file.getvalue().partition("Mean rank: over accuracy under shift, AUROC by MSP, AUGRC, NLL")
+    ranks = [line.split() for line in ranking.splitlines()[1:3]]
+    expected = mean_ranks(results.settings[0])
+    assert ranks == [[f"{rank:.2f}", label] for label, rank in expected.items()]
 
 
 def test_titles_and_labels_cannot_command_a_terminal(hostile):

@@ -23,7 +23,7 @@ def plan(runs, *lines):
         planned = PlannedRun(
             method=method, config=config, recipe="digits", label=method, evaluate=Evaluation(test="digits/test")
         )
-        tasks.append(Task(index=index, label=line, planned=planned, run=Run(runs / config.name, config)))
+        tasks.append(Task(index=index, title=line, planned=planned, run=Run(runs / config.name, config)))
     return tasks
 
 
@@ -43,11 +43,11 @@ class Recorder:
     def wait(self, seconds):
         if not self.running:
             return []
-        self.together.append([task.label for task in self.running])
+        self.together.append([task.title for task in self.running])
         task = self.running.pop(0)
-        if task.label in self.in_use:
-            self.in_use.remove(task.label)
-            return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7")]
+        if task.title in self.in_use:
+            self.in_use.remove(task.title)
+            return [TaskOutcome(task=task, held=f"{task.title} is in use by pid 7")]
         return [TaskOutcome(task=task)]
 
 
@@ -55,7 +55,7 @@ def test_runs_that_share_a_folder_wait_for_each_other_in_the_order_of_the_plan(t
     """The ensemble's members are the plain networks of seeds 0 to 4; the Laplace approximation has that of its seed."""
     tasks = plan(tmp_path, "dnn 0", "deep-ensemble 0", "kfac-llla 0", "dnn 1", "regmixup 0", "dnn 5")
     pool = Recorder()
-    ended = [outcome.task.label for outcome in dispatch(tasks, pool)]
+    ended = [outcome.task.title for outcome in dispatch(tasks, pool)]
     assert pool.together == [
         ["dnn 0", "regmixup 0", "dnn 5"],
         ["regmixup 0", "dnn 5", "deep-ensemble 0"],
@@ -64,7 +64,7 @@ def test_runs_that_share_a_folder_wait_for_each_other_in_the_order_of_the_plan(t
         ["kfac-llla 0", "dnn 1"],
         ["dnn 1"],
     ]
-    assert sorted(ended) == sorted(task.label for task in tasks)
+    assert sorted(ended) == sorted(task.title for task in tasks)
 
 
 def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
@@ -80,7 +80,7 @@ def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
 def test_a_run_that_another_process_holds_is_tried_again_until_it_is_free(tmp_path):
     pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
     with pytest.warns(UserWarning, match="dnn 0 waits: dnn 0 is in use by pid 7") as said:
-        ended = [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]
+        ended = [outcome.task.title for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]
     assert ended == ["dnn 1", "dnn 0"]
     assert len(said) == 1, "once, not every time"
 
@@ -96,7 +96,7 @@ def test_with_a_time_limit_what_others_hold_is_left_to_them(tmp_path):
     """Tried again when others end; what shares a folder with it is tried, too."""
     pool = Recorder(room=1, in_use=["dnn 0"] * 2)
     ended = list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))
-    assert [outcome.task.label for outcome in ended] == ["dnn 1"]
+    assert [outcome.task.title for outcome in ended] == ["dnn 1"]
     assert pool.together == [["dnn 0"], ["dnn 1"], ["dnn 0"]]
     pool = Recorder(room=1, in_use=["dnn 0"])  # and free the second time
     assert len(list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))) == 2
@@ -108,10 +108,10 @@ def test_a_run_that_was_too_long_is_asked_about_again_when_others_have_ended(tmp
 
     class Shared:
         def fits(self, task):
-            return task.label != "dnn 3" and len(pool.running) < 2
+            return task.title != "dnn 3" and len(pool.running) < 2
 
     ended = dispatch(plan(tmp_path, "dnn 0", "dnn 1", "dnn 2", "dnn 3"), pool, budget=Shared())
-    assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1", "dnn 2"]
+    assert [outcome.task.title for outcome in ended] == ["dnn 0", "dnn 1", "dnn 2"]
     assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
 
 

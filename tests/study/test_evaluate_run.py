@@ -137,7 +137,7 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     root, plan, _ = companions
     planned = plan[0]
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
-    task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
+    task = Task(index=0, title="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
     assert attempt(StudyJob(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).error == ""
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])

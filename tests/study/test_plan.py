@@ -58,6 +58,10 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
     ("old", "new", "message"),
     [
         ("seeds", "refresh_batch_norm = true\nselect = true\nseeds", "refresh_batch_norm must be false"),
+        ("seeds", "refresh_augmented = true\nseeds", "refresh_batch_norm must be true with refresh_augmented or"),
+        ("seeds", "refresh_mixed = true\nseeds", "refresh_batch_norm must be true .* refresh_mixed, got false"),
+        ("seeds", 'scale = "smoke"\nseeds', "must leave out what `load_study` sets, got scale$"),
+        ("seeds", 'source = "x"\nselected = {}\nseeds', "must leave out what `load_study` sets, got source, selected$"),
         ('"regmixup"]', '"regmixpu"]', "did you mean 'regmixup'"),
         ("seeds = [0, 1]", "sedes = [0, 1]", "did you mean 'seeds'"),
         ("[train]", "[grid]\ndnn = []\n[train]", "grid.dnn must be a table, or several"),

@@ -127,7 +127,7 @@ def write_history(run, seconds, ago=0):
 )
 def test_the_last_epochs_of_any_similar_run_decide(tasks, earlier, now, expected):
     """Here a run of another study, which another process trains now."""
-    first, second = (task.run for task in tasks if task.label.startswith("dnn"))
+    first, second = (task.run for task in tasks if task.title.startswith("dnn"))
     runs = first.folder.parent
     assert measured_epoch(second.config, runs) is None
     write_history(first, earlier, ago=600)
@@ -140,8 +140,21 @@ def test_the_last_epochs_of_any_similar_run_decide(tasks, earlier, now, expected
     assert measured_epoch(second.config, runs) == expected
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"image_size": 96}, {"rand_augment": 2}, {"cutout": 4}, {"freeze": "always"}, {"sharpness": "sam"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_run_whose_epochs_take_another_time_says_nothing(tasks, change):
+    run = tasks[0].run
+    unlike = Run.of(replace(run.config, seed=7, **change), run.folder.parent)
+    write_history(unlike, [9.0] * 5)
+    assert measured_epoch(run.config, run.folder.parent) is None
+    assert measured_epoch(replace(unlike.config, seed=8), run.folder.parent) == 9.0
+
+
 def test_a_run_fits_if_its_epochs_its_evaluation_and_a_reserve_do(tasks, clock):
-    first, second = (task for task in tasks if task.label.startswith("dnn"))
+    first, second = (task for task in tasks if task.title.startswith("dnn"))
     write_history(first.run, [30.0, 10.0, 10.0, 10.0, 10.0])
     budget = Budget(2)
     seconds = 50 + 60 * evaluation_minutes(second.planned)
@@ -167,6 +180,14 @@ def test_only_members_and_companions_that_are_not_trained_count(tmp_path, monkey
         assert (left.networks, left.minutes) == (models, pytest.approx(models * 50 / 60 + evaluation))
     done.add(companion.folder)
     assert estimate([replace(task, companion=companion)]).networks == 1
+
+
+def test_initial_weights_that_are_the_model_take_no_time_to_train(tmp_path):
+    (tmp_path / "weights").write_text("only their checksum is read")
+    tasks = tasks_of(tmp_path, MINI.replace("epochs = 5", f'epochs = 0\ninit = "{tmp_path}/weights"'))
+    left = estimate([tasks[0]])
+    assert (left.networks, left.minutes) == (1, evaluation_minutes(tasks[0].planned))
+    assert "epoch 0/0" in next(status_lines(tasks))
 
 
 @pytest.mark.parametrize("weights", [True, False])

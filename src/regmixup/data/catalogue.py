@@ -40,7 +40,7 @@ _CONTENT = {
 def _dataset(name: str, role: Role, reader: str, images: int, **fields: Any) -> Dataset:
     """Return a record whose benchmark is its family, unless it is named."""
     fields = {"benchmark": name.partition("/")[0], "content": _CONTENT.get(name, ""), **fields}
-    return Dataset(name=name, role=role, reader=f"readers.{reader}", images=images, **fields)
+    return Dataset(name=name, role=role, reader=reader, images=images, **fields)
 
 
 def _published(folder: str, checksums: Mapping[str, str]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _corrupted(family: str, corruption: str, reader: str, images: int, **fields:
 
 
 def _digits() -> Iterator[Dataset]:
-    reader = "embedded:load_embedded"
+    reader = "readers.embedded:load_embedded"
     yield _dataset("digits/train", "train", reader, 450, side=8)
     yield _dataset("digits/val", "validation", reader, 448, side=8)
     yield _dataset("digits/test", "test", reader, 899, side=8)
@@ -113,9 +113,9 @@ def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[s
     )
     fields: dict[str, Any] = {"side": 32, "sources": (Source(archive, urls, f"md5:{md5}", "tar"),)}
     files = tuple(f"{folder}/{file}" for file in train_files)
-    train = _dataset(f"{family}/train", "train", "cifar:load_cifar", 50_000, files=files, **fields)
+    train = _dataset(f"{family}/train", "train", "readers.cifar:load_cifar", 50_000, files=files, **fields)
     files = (f"{folder}/{test_file}",)
-    test = _dataset(f"{family}/test", "test", "cifar:load_cifar", 10_000, files=files, **fields)
+    test = _dataset(f"{family}/test", "test", "readers.cifar:load_cifar", 10_000, files=files, **fields)
     return [train, test, *_train_parts(train)]
 
 
@@ -157,7 +157,7 @@ def _new_cifar10() -> Iterator[Dataset]:
         {"cifar102_test.npz": "sha256:e4fd6462bd5141ed293acd52ea570952f65d1bfd4ec9b068f87742f75a7a632e"},
     )
     for name, files in (("cifar10.1/test", first), ("cifar10.2/test", second)):
-        yield _dataset(name, "shifted", "cifar:load_new_test_set", 2_000, benchmark="cifar10", side=32, **files)
+        yield _dataset(name, "shifted", "readers.cifar:load_new_test_set", 2_000, benchmark="cifar10", side=32, **files)
 
 
 def _cifar_c(family: str, folder: str, record: str, md5: str) -> Iterator[Dataset]:
@@ -165,14 +165,14 @@ def _cifar_c(family: str, folder: str, record: str, md5: str) -> Iterator[Datase
         f"https://zenodo.org/records/{record}/files/{folder}.tar?download=1",
         f"https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/{folder}.tar",
     )
-    sources = (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)
+    fields: dict[str, Any] = {"side": 32, "sources": (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)}
     for corruption in (*BENCHMARK, *EXTRA):
         files = (f"{folder}/{corruption}.npy", f"{folder}/labels.npy")
-        yield from _corrupted(family, corruption, "cifar:load_cifar_c", 10_000, side=32, files=files, sources=sources)
+        yield from _corrupted(family, corruption, "readers.cifar:load_cifar_c", 10_000, files=files, **fields)
 
 
 def _svhn() -> Iterator[Dataset]:
-    address, reader = "http://ufldl.stanford.edu/housenumbers", "svhn:load_svhn"
+    address, reader = "http://ufldl.stanford.edu/housenumbers", "readers.svhn:load_svhn"
     train_files = _published(address, {"train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373"})
     test_files = _published(address, {"test_32x32.mat": "md5:eb5a983be6a315427106f1b164d9cef3"})
     train = _dataset("svhn/train", "train", reader, 73_257, side=32, **train_files)
@@ -186,7 +186,7 @@ def _tiny_imagenet() -> Iterator[Dataset]:
     )
     sources = (Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de", "zip"),)
     files = tuple(f"tiny-imagenet-200/{file}" for file in ("wnids.txt", "val/val_annotations.txt", "val/images/"))
-    reader = "tiny_imagenet:load_tiny_imagenet"
+    reader = "readers.tiny_imagenet:load_tiny_imagenet"
     val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, side=32, files=files, sources=sources)
     yield val
     for family, tested, validated in (("cifar10", 7_115, 1_000), ("cifar100", 6_033, 972)):
@@ -197,7 +197,7 @@ def _tiny_imagenet() -> Iterator[Dataset]:
 
 
 def _imagenet() -> Iterator[Dataset]:
-    reader = "imagenet:load_imagenet"
+    reader = "readers.imagenet:load_imagenet"
     by_hand = "ImageNet needs an account at https://image-net.org; unpack its archives into the folders above"
     yield _dataset("imagenet/train", "train", reader, 1_281_167, files=("imagenet/train/",), by_hand=by_hand)
     # The paper keeps a tenth of the validation set apart for tuning; the rest, and so the whole, is a test set.
@@ -211,7 +211,7 @@ def _variant(family: str, role: Role, images: int, *, md5: str = "", folder: str
     return _dataset(
         f"{family}/test",
         role,
-        "imagenet:load_variant",
+        "readers.imagenet:load_variant",
         images,
         benchmark="imagenet",
         files=(f"{folder or family}/",),

@@ -74,10 +74,9 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Pool entropy profiles: counts (lambda, entropy) added, the mean and the first paths averaged."""
-    counts = np.sum([seed["counts"] for seed in seeds], axis=0)
     return {
         "top": round(seeds[0]["top"], 4),
-        "counts": counts.tolist(),
+        "counts": np.sum([seed["counts"] for seed in seeds], axis=0).tolist(),
         "mean": mean_curve([seed["mean"] for seed in seeds], decimals=3),
         "pairs": np.round(np.mean([seed["pairs"] for seed in seeds], axis=0), 3).tolist(),
     }

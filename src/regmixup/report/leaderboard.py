@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 from scipy.stats import rankdata
@@ -19,7 +20,6 @@ from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
-RANKED = "Mean rank: over NLL, AUGRC, accuracy under shift and near-OOD AUROC by MSP"
 
 
 class ValueCell(NamedTuple):
@@ -44,14 +44,14 @@ class Leaderboard:
 class _Column:
     """The mean over some quantities of one metric. scale: to the unit that is shown, with so many decimals.
 
-    ranks: whether it counts in `mean_ranks`.
+    rank: what it counts for in `mean_ranks`, alone or together with other columns; "" for nothing.
     """
 
     title: str
     quantities: Sequence[Quantity]
     scale: float = 100.0
     decimals: int = 2
-    ranks: bool = False
+    rank: str = ""
 
 
 def leaderboard(setting: Setting) -> Leaderboard:
@@ -69,32 +69,42 @@ def leaderboard(setting: Setting) -> Leaderboard:
     )
     heads = ["method", *heads, "images forwarded", "minutes"]
     if setting.ranked:
-        caption, heads = f"{caption}. {RANKED}", [*heads, "mean rank ↓"]
+        caption, heads = f"{caption}. {rank_caption(setting)}", [*heads, "mean rank ↓"]
         for label, rank in mean_ranks(setting).items():
             lines[label].append(ValueCell(rank, f"{rank:.2f}", ""))
     return Leaderboard(caption, heads, lines)
 
 
 def mean_ranks(setting: Setting) -> dict[str, float]:
-    """Return the mean of each label's ranks, the best first: the rule by which a study with `rank` chooses.
+    """Return the mean of each label's ranks, the best first: how a study with `rank` orders its candidates.
 
-    Labels are ranked by their means over seeds of NLL, AUGRC, accuracy under shift and near-OOD AUROC by MSP, 1 for the
-    best; equal ones share their mean rank. Of equal mean ranks the shorter training comes first.
+    Labels are ranked by their means over seeds of each of `_ranked`, 1 for the best; equal ones share their mean rank.
+    Of equal mean ranks the shorter training comes first, by its mean minutes.
     """
-    ranks: dict[str, list[float]] = {label: [] for label in setting.labels}
+    totals, ranked = dict.fromkeys(setting.labels, 0.0), _ranked(setting)
+    for title, quantities in ranked.items():
+        values = {label: [*setting.aggregation.average(quantities, label).values()] for label in setting.labels}
+        if missing := [label for label, seeds in values.items() if not seeds]:
+            raise ValueError(f"{title} must be measured for every candidate, got none for {', '.join(missing)}")
+        sign = -1 if higher_is_better(quantities[0].metric) else 1
+        for label, rank in zip(values, rankdata([sign * fmean(seeds) for seeds in values.values()]), strict=True):
+            totals[label] += float(rank)
+    means = {label: total / len(ranked) for label, total in totals.items()}
+    return dict(sorted(means.items(), key=lambda pair: (pair[1], _minutes(setting.of(pair[0])).value)))
+
+
+def rank_caption(setting: Setting) -> str:
+    """Say what the mean ranks of a setting are the mean of."""
+    return f"Mean rank: over {', '.join(_ranked(setting))}; of equal ones the shorter training comes first"
+
+
+def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
+    """Return what counts for mean ranks, each with the quantities it is the mean of: all shifted sets are one rank."""
+    ranked: dict[str, list[Quantity]] = {}
     for column in _columns(setting):
-        if not column.ranks:
-            continue
-        cells = {label: _measured(setting, column, label) for label in setting.labels}
-        if missing := [label for label, cell in cells.items() if cell is None]:
-            raise ValueError(f"{column.title} must be measured for every candidate, got none for {', '.join(missing)}")
-        sign = -1 if higher_is_better(column.quantities[0].metric) else 1
-        order = rankdata([sign * cell.value for cell in cells.values() if cell is not None])
-        for label, rank in zip(cells, order.tolist(), strict=True):
-            ranks[label].append(rank)
-    means = {label: sum(places) / len(places) for label, places in ranks.items()}
-    minutes = {label: _minutes(setting.of(label)).value for label in setting.labels}
-    return dict(sorted(means.items(), key=lambda pair: (pair[1], minutes[pair[0]])))
+        if column.rank:
+            ranked.setdefault(column.rank, []).extend(column.quantities)
+    return ranked
 
 
 def _columns(setting: Setting) -> list[_Column]:
@@ -106,15 +116,16 @@ def _columns(setting: Setting) -> list[_Column]:
     far = [name for name in ood if name not in near]
     columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
     for name in shifted_sets(rows):
-        columns.append(_Column(f"accuracy {name}", [Quantity(name, "accuracy", corruption=MEAN)], ranks=True))
+        accuracy = [Quantity(name, "accuracy", corruption=MEAN)]
+        columns.append(_Column(f"accuracy {name}", accuracy, rank="accuracy under shift"))
     for title, names in (("near-OOD AUROC by MSP", near), ("far-OOD AUROC by MSP" if near else "AUROC by MSP", far)):
         if names:
             auroc = [Quantity(name, "auroc", score="max_probability") for name in names]
-            columns.append(_Column(title, auroc, ranks=names == near or not near))
+            columns.append(_Column(title, auroc, rank=title if names == near or not near else ""))
     columns += [
         _Column("ECE", [Quantity(test, "ece")]),
-        _Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], scale=1000.0, ranks=True),
-        _Column("NLL", [Quantity(test, "nll")], scale=1.0, decimals=3, ranks=True),
+        _Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], scale=1000.0, rank="AUGRC"),
+        _Column("NLL", [Quantity(test, "nll")], scale=1.0, decimals=3, rank="NLL"),
     ]
     return [column for column in columns if any(rows.average(column.quantities, label) for label in setting.labels)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from regmixup.names import printable
-from regmixup.report.leaderboard import RANKED, mean_ranks
+from regmixup.report.leaderboard import mean_ranks, rank_caption
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION, selection_table, study_tables
@@ -25,7 +25,7 @@ def print_report(results: Results, console: Console) -> None:
         for cells in selection_table(results.selected):
             console.print("  ".join(map(printable, cells)), markup=False, highlight=False, soft_wrap=True)
     for setting in results.settings if results.ranked else ():
-        console.print(f"{setting.title}. {RANKED}", highlight=False)
+        console.print(f"{setting.title}. {rank_caption(setting)}", highlight=False)
         for label, rank in mean_ranks(setting).items():
             console.print(f"  {rank:5.2f}  {printable(label)}", markup=False, highlight=False)
     for path in written:

@@ -122,18 +122,15 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     titles = [setting.title for setting in results.settings]
     boards = [leaderboard(setting) for setting in results.settings]
     yield PageSection("leaderboard", "Leaderboard", fill("study.html", "leaderboards", boards))
-    shown = fill("study.html", "results", list(zip(titles, tables, strict=True)))
-    yield PageSection("results", "Results", shown)
+    yield PageSection("results", "Results", fill("study.html", "results", list(zip(titles, tables, strict=True))))
     if results.selected:
         heads, *lines = selection_table(results.selected)
-        body = word_table(SELECTION, heads, lines)
-        yield PageSection("selected", "What was selected, and on what", body)
+        yield PageSection("selected", "What was selected, and on what", word_table(SELECTION, heads, lines))
     if results.about.strip():
         yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))
     yield from drawn_sections(data, study=True)
-    facts = [sources(setting) for setting in results.settings]
-    listed = fill("study.html", "sources", list(zip(titles, facts, strict=True)))
-    yield PageSection("sources", "Where the numbers came from", listed)
+    facts = list(zip(titles, map(sources, results.settings), strict=True))
+    yield PageSection("sources", "Where the numbers came from", fill("study.html", "sources", facts))
 
 
 def drawn_sections(data: Mapping[str, Any], *, study: bool) -> list[PageSection]:

@@ -33,11 +33,8 @@ from regmixup.types import Predictions, Row
 
 def archive_places(study: Study, *folders: Path | None) -> list[Path]:
     """Return where a study's archives may lie: in some folders, and beside each in those of the studies it reuses."""
-    places = []
-    for folder in folders:
-        if folder is not None:
-            places += [folder, *(folder.absolute().parent / name for name in study.reuses)]
-    return places
+    roots = [folder for folder in folders if folder is not None]
+    return [place for root in roots for place in (root, *(root.absolute().parent / name for name in study.reuses))]
 
 
 def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path | None:

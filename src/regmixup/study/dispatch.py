@@ -46,7 +46,7 @@ def dispatch(
                 continue
             aside.append(task)
             if budget is None and task.index not in warned:
-                warnings.warn(f"{task.label} waits: {outcome.held}", stacklevel=2)
+                warnings.warn(f"{task.title} waits: {outcome.held}", stacklevel=2)
                 warned.add(task.index)
         if not outcomes and budget is None:
             waiting, aside = _in_order([*waiting, *aside]), []
@@ -71,12 +71,12 @@ def _show_running(progress: Progress | None, running: Sequence[Task]) -> None:
     """Tell a display what the run folders say. A run that no process holds may still be queued."""
     for task in running:
         if progress is not None and is_held(task.run.folder):
-            progress.begin(task.label, task.epochs())
+            progress.begin(task.title, task.epochs())
             if history := task.history():
-                progress.epoch(task.label, history[-1])
+                progress.epoch(task.title, history[-1])
 
 
 def _show_end(progress: Progress | None, outcome: TaskOutcome) -> None:
     if progress is not None:
         error, source = outcome.error, outcome.task.source
-        progress.end(outcome.task.label, f"failed: {error}" if error else describe(read_history(source)))
+        progress.end(outcome.task.title, f"failed: {error}" if error else describe(read_history(source)))

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from regmixup import evaluation, metrics, posthoc, run_folder
+from regmixup import run_folder
 from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, as_given
@@ -56,15 +56,15 @@ def evaluate_run(
     if choices:
         values = {row.metric: row.value for row in choices}
         temperature, planned = values["temperature"], _with_choices(planned, values)
-    sets = planned.evaluate
-    run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
-    names = [*sets.datasets(), *([run.config.train_set] if _needs_train(planned) else [])]
+    evaluation = planned.evaluate
+    run = replace(run, batch_norm=planned.batch_norm, predicts_in=evaluation.precision)
+    names = [*evaluation.datasets(), *([run.config.train_set] if _needs_train(planned) else [])]
     store(run, names, features=planned.keeps_features or None, root=root, device=device)
     predicted = [run.predictions_path(name) for name in names]
-    settings = (planned.label, run.fingerprint, sets, planned.posthoc, temperature)
+    settings = (planned.label, run.fingerprint, evaluation, planned.posthoc, temperature)
 
     results = [run_folder.rows_path(run.folder, stem)]
-    if sets.test:
+    if evaluation.test:
         results += [run_folder.figures_path(run.folder, stem), outcomes_path(run.folder, stem)]
     if not are_current(results, cache_key(predicted, settings)):
         _measure(planned, run, results, temperature=temperature, root=root, device=device)
@@ -79,8 +79,8 @@ def _with_choices(planned: PlannedRun, values: dict[str, float]) -> PlannedRun:
     if posthoc_map is not None and posthoc_map.needs_validation:
         assert isinstance(posthoc_map, LastLayerLaplace), "no other map chooses anything on a validation set"
         posthoc_map = replace(posthoc_map, prior_variance=values.get("prior_variance"))
-    sets = replace(planned.evaluate, validation="", calibration="holdout")
-    return replace(planned, evaluate=sets, posthoc=posthoc_map)
+    evaluation = replace(planned.evaluate, validation="", calibration="holdout")
+    return replace(planned, evaluate=evaluation, posthoc=posthoc_map)
 
 
 def _needs_train(planned: PlannedRun) -> bool:
@@ -101,13 +101,13 @@ def _measure(
 
     results: where to write these. temperature: that of its companion, else None.
     """
-    sets, config = planned.evaluate, run.config
+    evaluation, config = planned.evaluate, run.config
     predict = partial(run.predict, features=planned.keeps_features or None, root=root, device=device)
     # Scores of features are fitted on the CPU. Sampling and resampling are faster where the model was.
-    place = "cpu" if sets.feature_scores else device
+    place = "cpu" if evaluation.feature_scores else device
     train = predict(config.train_set) if _needs_train(planned) else None
-    scored_train = train if sets.feature_scores and config.members == 1 else None  # an ensemble has no features
-    validation = predict(sets.validation).to(place) if sets.validation else None
+    scored_train = train if evaluation.feature_scores and config.members == 1 else None  # an ensemble has no features
+    validation = predict(evaluation.validation).to(place) if evaluation.validation else None
     fitted: FittedPosthoc = as_given
     if planned.posthoc is not None:
         fitted = planned.posthoc.fit(train=train if planned.posthoc.needs_train else None, validation=validation)
@@ -119,22 +119,22 @@ def _measure(
         train_set=config.train_set,
         seed=config.seed,
     )
-    bootstrap = Bootstrap(resamples=sets.resamples)
-    if not sets.test:
-        # A study that selects may know no more: validation metrics, and the T with the smallest ECE.
+    bootstrap = Bootstrap(resamples=evaluation.resamples)
+    if not evaluation.test:
+        # A study that selects, or a companion: validation metrics, and the T with the smallest ECE.
         assert validation is not None, "an evaluation without a test set has a validation set"
         rows = evaluate(validation, posthoc=fitted, bootstrap=bootstrap, row=template)
         named = replace(template, dataset=validation.dataset, posthoc="temperature", metric="temperature")
         write_rows(results[0], [*rows, replace(named, value=fit_temperature(fitted, validation))])
         return
     rows = evaluate(
-        predict(sets.test).to(place),
+        predict(evaluation.test).to(place),
         validation=validation,
         temperature=temperature,
         train=scored_train,
         posthoc=fitted,
-        shift=[predict(name).to(place) for name in sets.shift_sets()],
-        ood=[predict(name).to(place) for name in sets.ood],
+        shift=[predict(name).to(place) for name in evaluation.shift_sets()],
+        ood=[predict(name).to(place) for name in evaluation.ood],
         bootstrap=bootstrap,
         row=template,
     )
@@ -143,16 +143,16 @@ def _measure(
     def mapped(name: str, at: float = 1.0) -> Predictions:
         return fitted(predict(name).to(device), at).to("cpu")
 
-    versions = {"none": mapped(sets.test)}
+    versions = {"none": mapped(evaluation.test)}
     for row in rows:
         if row.metric == "temperature":
-            versions["temperature"] = mapped(sets.test, row.value)
-    ood = [mapped(name) for name in sets.ood]
+            versions["temperature"] = mapped(evaluation.test, row.value)
+    ood = [mapped(name) for name in evaluation.ood]
     drawn = figures.figure_data(
         versions,
         ood,
         train=scored_train,
-        profile=mapped(sets.profile) if sets.profile else None,
+        profile=mapped(evaluation.profile) if evaluation.profile else None,
         classes=run.provenance()["classes"],
         root=root,
     )
@@ -197,7 +197,7 @@ def cache_key(files: Iterable[Path], settings: object) -> str:
 @cache
 def _code() -> str:
     """Return a digest of the code that turns predictions into rows, so that a corrected metric is computed again."""
-    folders = [Path(str(module.__file__)).parent for module in (metrics, posthoc, evaluation)]
+    folders = [Path(__file__).parents[1] / room for room in ("evaluation", "metrics", "posthoc")]
     sources = sorted(source for folder in folders for source in folder.rglob("*.py"))
     content = [source.read_bytes() for source in (*sources, Path(figures.__file__))]
     return hashlib.sha256(b"".join(content)).hexdigest()

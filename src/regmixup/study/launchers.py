@@ -61,7 +61,7 @@ class InTurn:
         return not self.ended
 
     def submit(self, task: Task) -> None:
-        hooks = self.progress.hooks(task.label, task.epochs()) if self.progress is not None else {}
+        hooks = self.progress.hooks(task.title, task.epochs()) if self.progress is not None else {}
         self.ended.append(attempt(self.job, task, self.device, **hooks))
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
@@ -171,9 +171,6 @@ def _work(connection: Connection, job: StudyJob, device: torch.device, threads: 
             connection.send(attempt(job, connection.recv(), device))
 
 
-_RETRIES = 3
-
-
 @dataclass(kw_only=True)
 class RayTasks:
     """Run tasks on Ray. A run whose worker or node is lost is retried, and resumes from its checkpoint.
@@ -214,7 +211,7 @@ class RayTasks:
         self.ray: Any = ray
         self.job = ray.put(job)
         shares = {"num_gpus": self.gpus_per_run, "num_cpus": self.cpus_per_run}
-        self.remote = ray.remote(max_retries=_RETRIES, **shares)(_attempt_on_ray)
+        self.remote = ray.remote(max_retries=3, **shares)(_attempt_on_ray)
         self.tasks: dict[Any, Task] = {}
 
     def has_room(self) -> bool:

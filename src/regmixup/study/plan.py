@@ -84,11 +84,13 @@ class Study:
             check_distinct(f"labels of grid.{method}", [f"{method}{point}" for point in self.points_of(method)])
         if self.select and self.refresh_batch_norm:
             raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
-        for recipe, sets in self.evaluations.items():
-            if self.select and sets.test:
+        if (self.refresh_augmented or self.refresh_mixed) and not self.refresh_batch_norm:
+            raise ValueError("refresh_batch_norm must be true with refresh_augmented or refresh_mixed, got false")
+        for recipe, evaluation in self.evaluations.items():
+            if self.select and evaluation.test:
                 raise ValueError(
                     "a study that selects must evaluate on a validation set and on nothing else, so that no test, "
-                    f"shifted or OOD set can reach the choice; {recipe} names {sets.test}"
+                    f"shifted or OOD set can reach the choice; {recipe} names {evaluation.test}"
                 )
 
     def _check_names(self) -> None:
@@ -155,11 +157,9 @@ class Study:
 
     def _lines(self, recipe: str, method: str, seed: int) -> Iterator[PlannedRun]:
         """Plan the points of a method's grid, each with the lines of its refreshed batch-norm statistics."""
-        refreshed: list[BatchNorm] = []
-        if self.refresh_batch_norm:
-            refreshed.append("refreshed")
-            refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
-            refreshed += ["refreshed-mixed"] if self.refresh_mixed else []
+        refreshed: list[BatchNorm] = ["refreshed"] if self.refresh_batch_norm else []
+        refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
+        refreshed += ["refreshed-mixed"] if self.refresh_mixed else []
         for point in self.points_of(method):
             try:
                 planned = self._plan(recipe, method, seed, point)
@@ -181,15 +181,15 @@ class Study:
                 raise ValueError(f"{name} cannot stand under [train] or [grid]: a study names its seeds and methods")
         config = configure(recipe, method, seed=seed, **plain)
         config, posthoc = adjust(config, usual_posthoc(method, recipe), dotted)
-        sets = self.evaluations[recipe]
+        evaluation = self.evaluations[recipe]
         return PlannedRun(
             method=method,
             config=config,
             recipe=recipe,
             label=f"{method}{point}",
-            evaluate=sets,
+            evaluate=evaluation,
             posthoc=posthoc,
-            companion=self._companion(config, sets),
+            companion=self._companion(config, evaluation),
             point=point,
         )
 
@@ -238,13 +238,13 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         if path.suffix == ".toml":
             raise ValueError(f"study file {name_or_file} does not exist")
         raise unknown("study", name_or_file, known)
-    source = name_or_file if name_or_file in known else str(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         if "recipe" in values:
             values["recipes"] = [values.pop("recipe"), *values.get("recipes", [])]
-        not_for_files = {"source": source, "scale": "full", "selected": {}}
-        study = decode(Study, {"name": path.stem, **values, **not_for_files}, "study")
+        if keys := [key for key in ("scale", "source", "selected") if key in values]:
+            raise ValueError(f"a study file must leave out what `load_study` sets, got {', '.join(keys)}")
+        study = decode(Study, {"name": path.stem, **values, "source": str(name_or_file)}, "study")
         return study if scale == "full" else study.at_smoke_scale()
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

@@ -116,7 +116,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Return the name of the run in messages."""
+        """Return its label and seed, its name in messages."""
         return f"{self.label} seed {self.config.seed}"
 
     @property
@@ -139,9 +139,8 @@ class PlannedRun:
         """Return the line that T and sigma_0 come from: the companion, evaluated on its validation images alone."""
         if self.companion is None:
             return None
-        sets = self.evaluate
-        validation = Evaluation(precision=sets.precision, validation=sets.validation, resamples=sets.resamples)
-        return replace(self, config=self.companion, companion=None, evaluate=validation)
+        kept = {name: getattr(self.evaluate, name) for name in ("validation", "resamples", "precision")}
+        return replace(self, config=self.companion, companion=None, evaluate=Evaluation(**kept))
 
     def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""

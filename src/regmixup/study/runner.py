@@ -141,7 +141,7 @@ def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
         shortest = min(undone, key=budget.seconds)
         raise ValueError(
             f"minutes must be enough for one of the {len(undone)} runs that are left, got {budget.minutes:g}; the "
-            f"shortest, {shortest.label}, takes about {budget.seconds(shortest):.0f} s. Without a limit a run is "
+            f"shortest, {shortest.title}, takes about {budget.seconds(shortest):.0f} s. Without a limit a run is "
             "trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
         )
 
@@ -190,7 +190,7 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
     done = [task for task in tasks if task.done]
     if not done:
         return None
-    if absent := [task.label for task in tasks if not task.done]:
+    if absent := [task.title for task in tasks if not task.done]:
         precision = done[0].run.config.precision
         where = f"as neither archived nor measured in {runs} with precision {precision}"
         warnings.warn(f"left out of the table, {where}: {shortened(absent, 10)}", stacklevel=2)
@@ -203,7 +203,7 @@ def _explain(failed: Sequence[TaskOutcome], *, total: int) -> str:
     """Say which runs failed, why, and where their tracebacks are."""
     lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
     for outcome in failed:
-        lines.append(f"  {outcome.task.label}: {outcome.error}")
+        lines.append(f"  {outcome.task.title}: {outcome.error}")
         if (traceback := outcome.task.run.folder / run_folder.FAILURE).is_file():
             lines.append(f"    {traceback}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Selection on validation sets: alpha, eta, c and r by accuracy, sigma_0 and T by ECE.
+"""Selection on validation sets: points of a grid by accuracy, or by ECE where only the posthoc map varies; T by ECE.
 
 A study that selects predicts its validation sets and nothing else (`Study` rejects any other set), so no test, shifted
 or OOD image can influence a choice. In other studies T and a fitted sigma_0 are chosen likewise for each run.
@@ -20,7 +20,7 @@ from regmixup.types import Row, higher_is_better
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The choice for one method and recipe.
+    """The choice for one method and recipe. method: a label, mixup(alpha=1), where the study does not select.
 
     values: the chosen values, by short names; fields: all fields of the chosen point, which `take_selected` sets.
     by: the metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared.
@@ -61,8 +61,7 @@ def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
         if planned.evaluate.validation:
             name = planned.method if study.select else planned.label
             groups.setdefault((planned.recipe, name), {}).setdefault(planned.label, []).append(planned)
-    choices = [_choice(study, name, candidates, rows) for (_, name), candidates in groups.items()]
-    return [choice for choice in choices if choice is not None]
+    return [choice for (_, name), runs in groups.items() if (choice := _choice(study, name, runs, rows)) is not None]
 
 
 def _choice(study: Study, name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:
@@ -76,7 +75,7 @@ def _choice(study: Study, name: str, candidates: dict[str, list[PlannedRun]], ro
         best = (max if higher_is_better(by) else min)(means, key=means.__getitem__)
         score, chosen = means[best], candidates[best]
     first = chosen[0]
-    values, fields = (dict(first.point.varied), dict(first.point.fields)) if name == first.method else ({}, {})
+    values, fields = (dict(first.point.varied), dict(first.point.fields)) if study.select else ({}, {})
     if first.posthoc is not None and first.posthoc.needs_validation:
         by = by or "ece"
         values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}

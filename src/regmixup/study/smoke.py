@@ -83,16 +83,16 @@ def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
     return replace(config, **tiny | {"members": min(config.members, TRAINING["members"])})
 
 
-def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
+def _evaluation(evaluation: Evaluation, train_set: str) -> Evaluation:
     """Replace every set; sets with the same replacement become one."""
     stand_in = _stand_in(train_set)
     return replace(
-        sets,
-        validation=stand_in.validation if sets.validation else "",
-        test=stand_in.test if sets.test else "",
-        shift=tuple(dict.fromkeys(name for entry in sets.shift for name in _stand_in(entry).shift)),
-        ood=tuple(dict.fromkeys(_stand_in(name).ood for name in sets.ood)),
-        profile=f"path:{stand_in.test}" if sets.profile else "",
-        resamples=min(sets.resamples, 50),
+        evaluation,
+        validation=stand_in.validation if evaluation.validation else "",
+        test=stand_in.test if evaluation.test else "",
+        shift=tuple(dict.fromkeys(name for entry in evaluation.shift for name in _stand_in(entry).shift)),
+        ood=tuple(dict.fromkeys(_stand_in(name).ood for name in evaluation.ood)),
+        profile=f"path:{stand_in.test}" if evaluation.profile else "",
+        resamples=min(evaluation.resamples, 50),
         precision="float32",
     )

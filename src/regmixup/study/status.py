@@ -120,8 +120,9 @@ def measured_epoch(config: TrainConfig, runs: Path) -> float | None:
 
 def _kind(config: TrainConfig) -> list[Any]:
     """Return the fields that decide the time of an epoch."""
-    names = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision", "sharpness")
-    return [getattr(config, name) for name in names]
+    model = ("objective", "constraint", "head", "network", "freeze", "sharpness", "precision")
+    images = ("train_set", "batch_size", "image_size", "rand_augment", "cutout")
+    return [getattr(config, name) for name in (*model, *images)]
 
 
 # Time of all runs together
@@ -169,7 +170,7 @@ def estimate(tasks: Iterable[Task]) -> Estimate:
             whole = by_table if seconds is None else config.total_epochs * seconds / 60
             # An archived run has a history, but no weights.
             epochs = len(run.history()) if run.checkpoint.is_file() else 0
-            share = 1 - min(1.0, epochs / config.total_epochs)
+            share = 1 - min(1.0, epochs / max(1, config.total_epochs))  # of none where the initial weights stay
             training[config.name] = share * whole if whole is not None else None
         evaluations.append(evaluation_minutes(planned))
     known = [part for part in (*training.values(), *evaluations) if part is not None]
@@ -211,10 +212,10 @@ def state_of(task: Task) -> str:
 
 def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
     """Yield a line per run, in the order of the plan, and one that counts the states."""
-    longest = max(len(task.label) for task in tasks)
+    longest = max(len(task.title) for task in tasks)
     states = [state_of(task) for task in tasks]
     for task, state in zip(tasks, states, strict=True):
-        parts = [f"{state:7} {task.label:{longest}}"]
+        parts = [f"{state:7} {task.title:{longest}}"]
         if state != "done":
             history, minutes = task.history(), estimate([task]).minutes
             loss = f", loss {history[-1]['loss']:.3f}" if history else ""
@@ -232,9 +233,8 @@ def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> 
     where = data_root(root)
     names: dict[str, None] = {}
     for planned in plan:
-        configs = [planned.config, *([planned.companion] if planned.companion is not None else [])]
-        used = [*(config.train_set for config in configs), *planned.evaluate.datasets()]
-        names |= dict.fromkeys(find(name).whole for name in used)
+        trained_on = [config.train_set for config in (planned.config, planned.companion) if config is not None]
+        names |= dict.fromkeys(find(name).whole for name in (*trained_on, *planned.evaluate.datasets()))
     files: dict[str, dict[str, None]] = {}
     for name in names:
         dataset = find(name)

@@ -26,13 +26,13 @@ from regmixup.types import Row
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One planned run. index: its place in the plan. label: its name on displays. run: its folder and config.
+    """One planned run. index: its place in the plan. title: label, seed and recipe. run: its folder and config.
 
     archive: the folder it is archived in. companion: the run that T and sigma_0 come from, if that is another one.
     """
 
     index: int
-    label: str
+    title: str
     planned: PlannedRun
     run: Run
     companion: Run | None = None
@@ -91,7 +91,7 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
         run, companion = Run.of(resolve(planned.config, device), runs), planned.companion
         task = Task(
             index=index,
-            label=planned.name + (f", {planned.recipe}" if several_recipes else ""),
+            title=planned.name + (f", {planned.recipe}" if several_recipes else ""),
             planned=planned,
             run=run,
             companion=Run.of(resolve(companion, device), runs) if companion is not None else None,
