@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
 from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective
+from regmixup.objectives._base import Objective, has_loss
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
 
@@ -97,7 +97,7 @@ def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossL
     if isinstance(objective, Alternate):
         first, second = (_with_losses(side, change) for side in objective.sides)
         return replace(objective, first=first, second=second, loss=None)
-    if isinstance(objective, AugMix) or objective.head or "loss" not in {f.name for f in fields(objective)}:
+    if isinstance(objective, AugMix) or objective.head or not has_loss(objective):
         raise ValueError(f"objective must be one whose loss is a cross-entropy of soft targets, got {objective!r}")
     loss: LossLike | None = objective.loss  # type: ignore[attr-defined]
     if not (loss is None or isinstance(loss, CrossEntropy)):
