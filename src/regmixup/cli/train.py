@@ -28,8 +28,7 @@ from regmixup.objectives import Objective, has_loss
 from regmixup.objectives.vicinal import Vicinal
 from regmixup.recipes import Recipe
 from regmixup.run_folder import describe
-from regmixup.training.config import TrainConfig, choose_device, configure, resolve, with_rotation
-from regmixup.training.distributed import world_size
+from regmixup.training.config import TrainConfig, configure, with_rotation
 from regmixup.training.engine import Engine
 from regmixup.training.train import train
 
@@ -95,7 +94,7 @@ class TrainVerb(Resources):
     tensorboard: Switch = False
     """Also write event files for TensorBoard into the run folder (pip install 'regmixup[tensorboard]')."""
     dry_run: Switch = False
-    """Print the resolved configuration as JSON, check everything that would stop the run, and write nothing."""
+    """Check everything that would stop the run, print its resolved configuration as JSON, and write nothing."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -109,21 +108,18 @@ def main(args: Sequence[str]) -> None:
         objective = dataclasses.replace(objective, loss=loss)  # type: ignore[call-arg]
     config = TrainConfig(
         **values_of(verb.training),
-        objective=objective,
-        head=verb.head_fields,
+        **with_rotation(objective, verb.head_fields, verb.rotation),
         constraint=verb.constraint_fields if isinstance(verb.constraint_fields, Constraint) else None,
         members=verb.members,
         seed=verb.seed,
     )
-    config = with_rotation(config, verb.rotation)
-    config = resolve(config, choose_device(verb.device), world=world_size())
     start = partial(
         train, config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, engine=verb.engine,
         tensorboard=verb.tensorboard,
     )  # fmt: skip
     if verb.dry_run:
-        print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
-        start(dry_run=True)
+        run = start(dry_run=True)
+        print(json.dumps({"folder": str(run.folder), **encode(run.config)}, indent=2))
         return
     label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
