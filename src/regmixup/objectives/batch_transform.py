@@ -46,7 +46,8 @@ class BatchTransform:
 
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes)
-        _with_losses(self.objective, lambda loss: loss)  # raises for what is no cross-entropy of soft targets
+        for side in self.objective.sides if isinstance(self.objective, Alternate) else (self.objective,):
+            _check_cross_entropy(side)
 
     def __call__(
         self, x: Tensor, y: Tensor, generator: torch.Generator | None = None, draw: Draw | None = None
@@ -92,11 +93,16 @@ def _warn_of_mixed_labels() -> None:
     )
 
 
-def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike | None]) -> Objective:
-    """Return the objective with changed losses; raise unless they are cross-entropies of soft targets."""
+def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike]) -> Objective:
+    """Return the objective with changed losses."""
     if isinstance(objective, Alternate):
         first, second = (_with_losses(side, change) for side in objective.sides)
         return replace(objective, first=first, second=second, loss=None)
+    return replace(objective, loss=change(objective.loss))  # type: ignore[attr-defined, call-arg]
+
+
+def _check_cross_entropy(objective: Objective) -> None:
+    """Raise unless the loss of an objective is a cross-entropy of soft targets in one forward pass."""
     if isinstance(objective, AugMix) or objective.head or not has_loss(objective):
         raise ValueError(f"objective must be one whose loss is a cross-entropy of soft targets, got {objective!r}")
     loss: LossLike | None = objective.loss  # type: ignore[attr-defined]
@@ -104,7 +110,6 @@ def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossL
         raise ValueError(f"loss must be None or CrossEntropy() for a transform, got {loss!r}")
     if (passes := getattr(objective, "passes", "joint")) != "joint":
         raise ValueError(f"passes must be joint for a transform, whose images are forwarded together, got {passes!r}")
-    return replace(objective, loss=change(loss))  # type: ignore[call-arg]
 
 
 def _plain_targets(loss: LossLike | None, targets: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class Checkpoint:
     """The content of a checkpoint file.
 
     tensors: weights and buffers, their running mean and those of the selected epoch if there are such, and the
-    optimizer's state by parameter. data: fingerprint of the train set, and of the validation set if one selects.
+    optimizer's state by parameter. data: fingerprint of the train set, and of the validation set if there is one.
     """
 
     tensors: dict[str, Tensor]

@@ -151,7 +151,7 @@ def _check_fit(
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read the state dict in a .safetensors file, or in a .pth or .pt file of plain tensors.
 
-    Of a checkpoint of ours it is the run's model. Counters are left out: batch norm's, and those of a checkpoint.
+    Of a checkpoint of ours it is the run's model. Counters are left out.
     """
     try:
         if path.suffix == ".safetensors":
@@ -172,13 +172,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     tensors = {str(name): tensor for name, tensor in named if isinstance(tensor, Tensor)}
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
-    tensors = _without_counters(_without_prefix(tensors))
-    return {name: tensor for name, tensor in tensors.items() if name not in COUNTERS}
+    return _without_counters(_without_prefix(tensors))
 
 
 def _without_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict without batch norm's counters of batches."""
-    return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+    """Return the tensors of a state dict without counters: batch norm's of batches, and a checkpoint's."""
+    names = [name for name in tensors if not name.endswith("num_batches_tracked") and name not in COUNTERS]
+    return {name: tensors[name] for name in names}
 
 
 def _without(prefixes: tuple[str, ...], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
