@@ -121,9 +121,8 @@ def main(args: Sequence[str]) -> None:
         run = start(dry_run=True)
         print(json.dumps({"folder": str(run.folder), **encode(run.config)}, indent=2))
         return
-    label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
-        run = start(**progress.hooks(label, config.total_epochs * config.members))
+        run = start(**progress.hooks(f"{verb.method} seed {config.seed}", config.total_epochs * config.members))
     print(f"epoch {config.total_epochs}: {describe(run.history())}")
     if selected := run.provenance().get("selected"):
         print(f"the model is epoch {selected['epoch']}: {selected['by']} {selected['value']:.4f} on {selected['on']}")

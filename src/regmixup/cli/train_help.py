@@ -38,7 +38,6 @@ GROUPS = {
     "where and how fast": ("runs", "root", "device", "precision", "compile", "dry_run"),
 }
 """Fields by group; those of the method's objective are a group of their own."""
-_FOR_FOLDERS = "imagenet-resnet50"
 SOURCES = ("cli/train.py", "cli/parsing.py", "recipes.py", "training/engine.py")
 
 
@@ -67,7 +66,7 @@ def choose_recipe(args: Sequence[str]) -> str:
     """Return the recipe that --recipe names; without one digits, or that for files where the train set is a folder."""
     train_set = get(value_of("--train-set", args) or "")
     from_files = train_set is not None and train_set.is_folder
-    return value_of("--recipe", args) or (_FOR_FOLDERS if from_files else "digits")
+    return value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
 
 
 def value_of(flag: str, args: Sequence[str]) -> str | None:

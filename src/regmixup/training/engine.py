@@ -28,8 +28,7 @@ class Engine:
     compile: Choice = "auto"
     """torch.compile for the forward and backward pass; auto: on CUDA, if a run has enough steps to repay it."""
     graphs: Choice = "auto"
-    """The whole step captured once as a CUDA graph and replayed; auto: on CUDA, if a batch is one shard on one GPU, but
-    not for SAM with dropout."""
+    """The step as one CUDA graph that is replayed; auto: on CUDA, but not for several shards, or SAM with dropout."""
     deterministic: bool = False
     """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
     checkpoint_minutes: float = 5.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from PIL import Image
@@ -27,19 +28,12 @@ def make_loaders(
     Images in memory get a resident loader; image files, and images in memory that RandAugment augments one by one, a
     streaming one.
 
-    workers: processes that decode files, all loaders together; None is one per core, at most 4.
-    mine: numbers among the config.shards of each batch.
+    workers: processes that decode files, all loaders together; None: one per core, at most 4. mine: numbers of shards.
     """
+    order: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "device": device}
     if isinstance(dataset, ImageSet) and not config.rand_augment:
         whole = ResidentLoader(
-            dataset,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            device=device,
-            padding=config.crop_padding,
-            flip=config.flip,
-            cutout=config.cutout,
-            fill=config.mean,
+            dataset, padding=config.crop_padding, flip=config.flip, cutout=config.cutout, fill=config.mean, **order
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
     assert isinstance(dataset, (FolderSet, ImageSet))
@@ -51,12 +45,10 @@ def make_loaders(
             dataset.labels,
             transform=train_transform(dataset, config),
             epochs=config.total_epochs,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            device=device,
             workers=-(-workers // len(mine)),
             rank=shard,
             world=config.num_shards,
+            **order,
         )
         for shard in mine
     ]

@@ -139,19 +139,18 @@ class Training:
     history: list[EpochRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.config = self.run.config
-        config, model = self.config, self.model
+        self.config = config = self.run.config
         self.steps_per_epoch, self.num_images = len(self.loaders[0]), self.loaders[0].num_images
-        total_steps, dropout = config.total_epochs * self.steps_per_epoch, has_dropout(model)
+        total_steps, dropout = config.total_epochs * self.steps_per_epoch, has_dropout(self.model)
         self.execution = choose_execution(self.engine, config, self.device, steps=total_steps, dropout=dropout)
         self.transform = evaluation_transform(config, files=self.dataset.shape is None)
-        self.optimizer = make_optimizer(model, config)
-        self.sharpness = make_sharpness(self.optimizer, model, config)
-        self.ema = RunningMean(model, config.ema) if config.ema > 0 else None
-        self.swa = EpochMean(model, config.average_from) if config.average == "swa" else None
-        self.selection = Selection(model, config.select) if config.select != "last" else None
+        self.optimizer = make_optimizer(self.model, config)
+        self.sharpness = make_sharpness(self.optimizer, self.model, config)
+        self.ema = RunningMean(self.model, config.ema) if config.ema > 0 else None
+        self.swa = EpochMean(self.model, config.average_from) if config.average == "swa" else None
+        self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
-        self.guard = Guard(self.device, self.ranks, buffers=model.buffers())
+        self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
         self.tally = Tally(self.device)
         self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
         self.epoch_began, self.reported = time.perf_counter(), (0.0, 0)  # of the last report the time and the images

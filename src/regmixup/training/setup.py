@@ -1,8 +1,7 @@
 """Set a run up: its model, loaders and validation set, then the step that training repeats.
 
-`set_up` builds these without writing a file, and `Training` the rest from them: optimizer, means of the weights,
-execution. `resume` then restores the last checkpoint, if there is one, and wraps the step for this execution:
-torch.compile, DistributedDataParallel, a CUDA graph.
+`set_up` builds these without writing a file, and `Training` optimizer and execution from them. `resume` then restores
+the last checkpoint, if there is one, and wraps the step: torch.compile, DistributedDataParallel, a CUDA graph.
 """
 
 from __future__ import annotations

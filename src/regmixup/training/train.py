@@ -124,9 +124,8 @@ def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: 
     resume(training)
     delete_stale_results(training)
     if tensorboard:
-        steps = training.steps_per_epoch
-        taken = training.position.epoch * steps + training.position.step
-        on_step, on_epoch = stack.enter_context(curves(folder, taken=taken, steps=steps))
+        taken = training.position.epoch * training.steps_per_epoch + training.position.step
+        on_step, on_epoch = stack.enter_context(curves(folder, taken=taken, steps=training.steps_per_epoch))
         training.on_step.insert(0, on_step)
         training.on_epoch.insert(0, on_epoch)
     if on_start is not None:
