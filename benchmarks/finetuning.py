@@ -408,8 +408,8 @@ class Ours:
             image_size=args.size, **SETTINGS | {"freeze": 0, "lr": 1e-5},
         )  # fmt: skip
         engine = Engine(compile=args.compile, checkpoint_minutes=600)
-        stack.enter_context(settings(args.device, engine))
         run = Run(Path(stack.enter_context(tempfile.TemporaryDirectory())), resolve(config, args.device))
+        stack.enter_context(settings(args.device, engine, run.config.precision))
         self.training = resume(set_up(run, dataset, args.device, Ranks(), engine, args.workers))
 
     def __call__(self, epochs: int = 1) -> None:

@@ -74,7 +74,7 @@ def main() -> None:
     classes = tuple("abcdefghij")[: args.batch_size]
     dataset = ImageSet(images, torch.arange(args.batch_size) % 10, classes, "synthetic/train")
     engine = Engine(compile=args.compile, graphs=args.graphs)
-    with settings(device, engine):
+    with settings(device, engine, "bfloat16"):
         measure(args, dataset, device, engine)
 
 

@@ -105,7 +105,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
     fields = {"network": network, "lr": 1e-3, "batch_size": BATCH, **tomllib.loads("\n".join(args.fields))}
     config = resolve(rm.configure("cifar10-wrn28-10", method, **fields), DEVICE)
     engine = Engine(checkpoint_minutes=60)
-    with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
+    with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine, config.precision):
         held = allocated()
         started = time.perf_counter()
         training = resume(set_up(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0))

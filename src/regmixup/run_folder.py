@@ -2,7 +2,7 @@
 
     file                             what it holds, and the function that writes it
     config.json                      the configuration: training.run.Run.owned
-    history.jsonl                    one line per finished epoch: write_history, called by training.loop
+    history.jsonl                    one line per finished epoch: write_history, called by training.loop and .train
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
     events.out.tfevents.*            curves, where asked for: training.reporting.curves
@@ -11,7 +11,7 @@
     rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run.evaluate_run
     figures-STEM.json                the data of its figures: the same
     outcomes-STEM.npz                right or wrong, and scores, of every image: study.archive.write_outcomes
-    failure.txt                      the traceback of a failed attempt: write_failure, called by study.tasks
+    failure.txt                      the error of a failed attempt: write_failure, called by study.tasks, .launchers
     finetune.json                    what `regmixup finetune` did and chose: deployment.finish
     predictor/                       the predictor that it fitted: deployment.predictor.Predictor.save
     report.html                      its page: deployment.finish
@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from regmixup import storage
+from regmixup.types import RESERVED
 
 CONFIG = "config.json"
 HISTORY = "history.jsonl"
@@ -87,9 +88,6 @@ def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
     storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
-_NO_LOSS = {"epoch", "step", "steps", "lr", "seconds", "train_accuracy", "images_per_second", "seconds_per_epoch"}
-
-
 def describe(history: list[dict[str, Any]]) -> str:
     """Return the numbers of the last record in a line.
 
@@ -99,7 +97,7 @@ def describe(history: list[dict[str, Any]]) -> str:
     if not history:
         return "finished, without a history"
     record = history[-1]
-    parts = [f"{name} {value:.3f}" for name, value in record.items() if name not in _NO_LOSS]
+    parts = [f"{name} {value:.3f}" for name, value in record.items() if name == "loss" or name not in RESERVED]
     if "train_accuracy" in record:
         parts.append(f"train accuracy {100 * record['train_accuracy']:.1f} %")
     if speed := record.get("images_per_second"):
@@ -168,6 +166,6 @@ def delete_predictions(folder: Path) -> None:
 
 
 def write_failure(folder: Path, text: str) -> None:
-    """Leave the traceback of a failed attempt; do nothing if the folder cannot be written to."""
+    """Leave the error of a failed attempt; do nothing if the folder cannot be written to."""
     with suppress(OSError):
         storage.write_text(folder / FAILURE, text)

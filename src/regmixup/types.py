@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 MEAN = "mean"
 """The corruption of a row that is the mean over all corrupted versions of a set."""
 
+RESERVED = (
+    "loss", "train_accuracy", "epoch", "step", "steps", "lr", "seconds", "images_per_second", "seconds_per_epoch",
+)  # fmt: skip
+"""The names that training gives the numbers of a step or an epoch; the parts of a loss have other names."""
+
 _MORE_IS_BETTER = ("accuracy", "auroc", "aupr", "aupr_id", "failure_auroc", "fisher_criterion", "entropy")
 _NEITHER_IS_BETTER = ("temperature", "prior_variance")
 
@@ -70,7 +75,7 @@ class LossOutput:
 
     loss: scalar to call `.backward()` on.
     logits: (N, K) of the clean images, for an honest train accuracy; None unless the objective forwards them all.
-    parts: the named terms before weighting, detached, for logging: {"clean": ..., "mixed": ...}.
+    parts: the named terms before weighting, detached, for logging: {"clean": ..., "mixed": ...}; no name is `RESERVED`.
     """
 
     loss: Tensor

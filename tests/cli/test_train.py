@@ -106,6 +106,14 @@ def test_the_short_help_has_the_first_flags_with_the_defaults_of_what_is_chosen(
     assert [flag for flag in flags if f"{flag} " not in every_flag] == ["--help-all"]
 
 
+def test_the_help_shows_the_defaults_with_which_a_folder_is_trained(capsys):
+    assert run("train", "--train-set", "folder:photos", "--help") == 0
+    short = " ".join(capsys.readouterr().out.split())
+    assert "[imagenet-resnet50]" in short
+    assert f"[{rm.recipes.get('imagenet-resnet50').epochs}]" in short
+    assert "[digits" not in short
+
+
 def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
     flags = ("--deterministic", "--compile", "off", "--checkpoint-minutes", 1.5)
     assert run("train", "--epochs", 1, "--device", "cpu", "--runs", tmp_path / "runs", *flags) == 0

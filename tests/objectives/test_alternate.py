@@ -1,9 +1,13 @@
 """Alternate: one coin a step, and then exactly the chosen objective."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
+from regmixup.losses import Focal
 from regmixup.mixing import Draw
+from regmixup.objectives import Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.duq import DUQ
@@ -21,6 +25,14 @@ PAPER = {
     "regmixup+regcutmix": (RegMixup(), RegCutMix()),
 }
 each_combination = pytest.mark.parametrize("sides", PAPER.values(), ids=PAPER.keys())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lossless(Objective):
+    """An objective of a user, without the field `loss`."""
+
+    def compute(self, model, x, y, draw):
+        raise NotImplementedError
 
 
 @pytest.mark.parametrize("probability", [0, 0.3, 0.8, 1])
@@ -80,6 +92,11 @@ def test_wrong_fields_and_a_draw_without_a_branch_are_refused():
             ValueError, match=r"^second must be an objective other than Alternate, DUQ and Rotation, got "
         ):
             Alternate(Mixup(), side)
+    with pytest.raises(
+        ValueError, match=r"^loss must be None unless second has a field `loss`, got Focal\(.*\) with Lossless\(\)$"
+    ):
+        Alternate(Mixup(), Lossless(), loss=Focal())
+    assert Alternate(Mixup(), Lossless()).sides == (Mixup(), Lossless())
     draw = Draw(lam=torch.tensor(0.5), partner=torch.tensor([1, 0]), branch=2)
     with pytest.raises(ValueError, match=r"draw must name a branch, 0 or 1, got Draw\(.*branch=2\)"):
         Alternate(Mixup(), RegMixup())(conv_net(), *batch(2), draw=draw)

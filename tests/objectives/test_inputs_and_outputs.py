@@ -11,6 +11,7 @@ from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 from transformers.modeling_outputs import ImageClassifierOutput
 
 import regmixup as rm
+from regmixup.types import RESERVED
 from tests.objectives.cases import CLASSES, DEFAULTS, batch, gradients, net_for, seeded
 
 
@@ -105,7 +106,9 @@ def test_an_objective_on_pixels_says_that_it_needs_images(objective):
 
 
 @pytest.mark.parametrize(
-    "change", [lambda out: out.loss, lambda out: replace(out, parts={"loss": out.loss})], ids=["tensor", "reserved"]
+    "change",
+    [lambda out: out.loss, *(lambda out, name=name: replace(out, parts={name: out.loss}) for name in RESERVED)],
+    ids=["tensor", *RESERVED],
 )
 def test_what_compute_returns_is_checked(change):
     class Own(rm.ERM):

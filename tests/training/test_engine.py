@@ -99,7 +99,7 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         torch.manual_seed(7)
         expected = torch.rand(3)
         torch.manual_seed(7)
-        with settings(CPU, Engine(deterministic=True)):
+        with settings(CPU, Engine(deterministic=True), "float32"):
             assert torch.are_deterministic_algorithms_enabled()
             torch.rand(5)
         assert torch.are_deterministic_algorithms_enabled() is before
@@ -120,7 +120,7 @@ def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch)
 
     monkeypatch.setattr(torch.cuda, "device", made_current)
     monkeypatch.setattr(torch.random, "fork_rng", lambda *_, **__: nullcontext())
-    with settings(torch.device("cuda:1"), Engine()):
+    with settings(torch.device("cuda:1"), Engine(), "bfloat16"):
         assert current[-1] == "cuda:1"
         assert torch.backends.cudnn.benchmark
     assert current == ["cuda:0"]

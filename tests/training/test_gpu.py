@@ -194,7 +194,7 @@ def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path, changes,
 )
 def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)
-    with settings(DEVICE, engine):
+    with settings(DEVICE, engine, config.precision):
         dataset = rm.data.load("digits/train")
         training = resume(set_up(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()

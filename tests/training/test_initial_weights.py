@@ -115,14 +115,23 @@ class TestNames:
         torch.save({"state_dict": state, "epoch": 3}, tmp_path / "a.pth")
         assert started("small", tmp_path / "a.pth", channels=1, size=8)[1].initialised == ()
 
-    def test_a_checkpoint_of_ours_gives_the_model_that_its_run_has(self, tmp_path):
-        for settings in (config(epochs=1), config(epochs=1, ema=0.9, optimizer="adamw", lr=1e-3)):
-            run = rm.train(settings, tmp_path, device="cpu")
-            model, found = started("small", run.checkpoint, channels=1, size=8)
-            assert (found.initialised, found.left_out) == ((), ())
-            x = torch.rand(3, 1, 8, 8)
-            model.normalize = run.model(device="cpu").normalize
-            assert torch.equal(model.eval()(x), run.model(device="cpu")(x))
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"ema": 0.9, "optimizer": "adamw", "lr": 1e-3},
+            {"average": "swa", "sharpness": "friendly"},
+            {"ema": 0.9, "select": "val-nll"},
+        ],
+        ids=["plain", "ema", "swa", "selected"],
+    )
+    def test_a_checkpoint_of_ours_gives_the_model_that_its_run_has(self, tmp_path, changes):
+        run = rm.train(config(epochs=1, **changes), tmp_path, device="cpu")
+        model, found = started("small", run.checkpoint, channels=1, size=8)
+        assert (found.initialised, found.left_out) == ((), ())
+        x = torch.rand(3, 1, 8, 8)
+        model.normalize = run.model(device="cpu").normalize
+        assert torch.equal(model.eval()(x), run.model(device="cpu")(x))
 
 
 class TestRefusal:

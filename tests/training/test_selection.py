@@ -1,5 +1,6 @@
 """The best epoch on a validation set is the model, as in a plain loop; never by a test set; the same after a resume."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.training.distributed import Ranks
 from regmixup.training.optim import RunningMean
-from regmixup.training.selection import METRICS, Selection
+from regmixup.training.selection import METRICS, Selection, Validation
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
     STEPS,
@@ -103,11 +104,11 @@ def test_each_member_of_an_ensemble_selects_its_own(tmp_path):
     assert "selected" not in run.provenance()
 
 
-def selection(model, metric="val-nll", **changes):
-    """A selection on the digits; changes: of the train set, and the validation set."""
+def validation(**changes):
+    """Validation on the digits; changes: of the train set, and the validation set."""
     val = load_few("digits/val")
     dataset = changes.pop("dataset", val)
-    return Selection(model, config(select=metric), dataset, train_set=replace(val, **changes))
+    return Validation(config(), dataset, torch.device("cpu"), train_set=replace(val, **changes))
 
 
 @pytest.mark.parametrize(
@@ -118,18 +119,17 @@ def selection(model, metric="val-nll", **changes):
     ],
     ids=["the first of equal ones", "smaller is better"],
 )
-def test_which_epoch_is_kept(monkeypatch, metric, values, kept):
+def test_which_epoch_is_kept(metric, values, kept):
     model = nn.Linear(1, 1, bias=False)
     average = RunningMean(model, 0.5)
-    one = selection(model, metric)
+    best = Selection(model, metric)
     for epoch, value in enumerate(values, start=1):
         model.weight.data.fill_(epoch)
         average.values["weight"].fill_(10 * epoch)
-        monkeypatch.setattr(one, "measure", lambda model, ranks, value=value: {metric: value})
-        one.end_epoch(epoch, model, average, Ranks())
+        best.keep_best(epoch, {metric.replace("-", "_"): value}, average=average)
         assert model.weight.tolist() == [[epoch]]
-    assert int(one.epoch) == kept
-    assert float(one.state()["weight"]) == 10 * kept
+    assert best.record("some/val") == {"epoch": kept, "by": metric, "value": values[kept - 1], "on": "some/val"}
+    assert float(best.state()["weight"]) == 10 * kept
 
 
 def test_classes_are_matched_by_name():
@@ -141,10 +141,21 @@ def test_classes_are_matched_by_name():
     part = ImageSet(val.images[kept], labels, tuple(val.classes[i] for i in order.tolist()), "some/val")
     torch.manual_seed(0)
     model = rm.networks.build("small", num_classes=10, in_channels=1)
-    ours = selection(model, dataset=part).measure(model, Ranks())
+    ours = validation(dataset=part).measure(model, Ranks())
     with torch.no_grad():
         expected = nn.functional.cross_entropy(model.eval()(val.images[kept]), val.labels[kept])
-    assert ours["val-nll"] == pytest.approx(expected.item(), rel=1e-5)
+    assert ours["val_nll"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_running_mean_is_measured_in_place_of_the_model():
+    torch.manual_seed(0)
+    model = rm.networks.build("small", num_classes=10, in_channels=1)
+    average, measured = RunningMean(model, 0.5), validation().measure(model, Ranks())
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.zero_()
+    assert validation().measure(model, Ranks(), average=average) == measured
+    assert validation().measure(model, Ranks())["val_nll"] == pytest.approx(math.log(10))
 
 
 class TestRefusals:
@@ -160,14 +171,14 @@ class TestRefusals:
             config(**changes)
 
     def test_other_classes_and_other_sizes(self):
-        model, val = nn.Linear(1, 1), load_few("digits/val")
+        val = load_few("digits/val")
         with pytest.raises(ValueError, match="validation must have the classes of the train set, got digits/val with"):
-            selection(model, classes=tuple("abcdefghij"))
+            validation(classes=tuple("abcdefghij"))
         with pytest.raises(
             ValueError, match=r"validation must have images of \(1, 9, 9\), as the network sees, got \(1, 8, 8\)"
         ):
-            selection(model, images=torch.zeros(len(val), 1, 9, 9, dtype=torch.uint8))
-        assert selection(model, dataset=replace(val, images=val.images.expand(-1, 3, -1, -1)))  # becomes grey
+            validation(images=torch.zeros(len(val), 1, 9, 9, dtype=torch.uint8))
+        assert validation(dataset=replace(val, images=val.images.expand(-1, 3, -1, -1)))  # becomes grey
 
     def test_going_on_with_another_validation_set(self, tmp_path, monkeypatch):
         settings = config(select="val-nll")

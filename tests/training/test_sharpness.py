@@ -12,6 +12,8 @@ from torch.optim.swa_utils import AveragedModel, update_bn
 import regmixup as rm
 from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import generator_for, seed_for
+from regmixup.data.streaming import StreamingLoader
+from regmixup.training import loading
 from regmixup.training.run import Run
 from regmixup.training.sharpness import SAM, has_dropout
 from regmixup.training.stopping import Interrupted
@@ -187,6 +189,18 @@ class TestInARun:
         for name, buffer in expected.named_buffers():
             if buffer.is_floating_point():
                 torch.testing.assert_close(estimated[name], buffer, rtol=1e-4, atol=1e-5)
+
+    def test_statistics_are_estimated_with_the_workers_that_the_user_asks_for(self, tmp_path, monkeypatch):
+        counts = []
+
+        class Counted(StreamingLoader):
+            def __init__(self, *args, workers, **fields):
+                counts.append(workers)
+                super().__init__(*args, workers=workers, **fields)
+
+        monkeypatch.setattr(loading, "StreamingLoader", Counted)
+        rm.train(config(average="swa", epochs=1, rand_augment=1), tmp_path, device="cpu", workers=0)
+        assert counts == [0, 0]
 
     @pytest.mark.parametrize("steps", [2, 2 * STEPS + 1])
     def test_resuming_anywhere_ends_with_the_same_bits(self, tmp_path, steps):

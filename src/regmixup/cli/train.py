@@ -15,26 +15,22 @@ from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, arg
 
 from regmixup import data
 from regmixup.augmentations import AUGMENTATIONS, build
-from regmixup.cli import split_flag
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
+from regmixup.cli.train_help import choose_recipe, value_of
 from regmixup.config import encode, values_of
-from regmixup.data.catalogue import get
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks import name_of
 from regmixup.networks.constraints import Constraint
 from regmixup.networks.contract import Head
-from regmixup.objectives import Objective
+from regmixup.objectives import Objective, has_loss
 from regmixup.objectives.vicinal import Vicinal
 from regmixup.recipes import Recipe
 from regmixup.run_folder import describe
-from regmixup.training.config import TrainConfig, choose_device, configure, resolve, with_rotation
-from regmixup.training.distributed import world_size
+from regmixup.training.config import TrainConfig, configure, with_rotation
 from regmixup.training.engine import Engine
 from regmixup.training.train import train
-
-_FOR_FOLDERS = "imagenet-resnet50"
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ class TrainVerb(Resources):
     tensorboard: Switch = False
     """Also write event files for TensorBoard into the run folder (pip install 'regmixup[tensorboard]')."""
     dry_run: Switch = False
-    """Print the resolved configuration as JSON, check everything that would stop the run, and write nothing."""
+    """Check everything that would stop the run, print its resolved configuration as JSON, and write nothing."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -112,25 +108,21 @@ def main(args: Sequence[str]) -> None:
         objective = dataclasses.replace(objective, loss=loss)  # type: ignore[call-arg]
     config = TrainConfig(
         **values_of(verb.training),
-        objective=objective,
-        head=verb.head_fields,
+        **with_rotation(objective, verb.head_fields, verb.rotation),
         constraint=verb.constraint_fields if isinstance(verb.constraint_fields, Constraint) else None,
         members=verb.members,
         seed=verb.seed,
     )
-    config = with_rotation(config, verb.rotation)
-    config = resolve(config, choose_device(verb.device), world=world_size())
     start = partial(
         train, config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, engine=verb.engine,
         tensorboard=verb.tensorboard,
     )  # fmt: skip
     if verb.dry_run:
-        print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
-        start(dry_run=True)
+        run = start(dry_run=True)
+        print(json.dumps({"folder": str(run.folder), **encode(run.config)}, indent=2))
         return
-    label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
-        run = start(**progress.hooks(label, config.total_epochs * config.members))
+        run = start(**progress.hooks(f"{verb.method} seed {config.seed}", config.total_epochs * config.members))
     print(f"epoch {config.total_epochs}: {describe(run.history())}")
     if selected := run.provenance().get("selected"):
         print(f"the model is epoch {selected['epoch']}: {selected['by']} {selected['value']:.4f} on {selected['on']}")
@@ -139,14 +131,11 @@ def main(args: Sequence[str]) -> None:
 
 def _defaults(args: Sequence[str]) -> TrainVerb:
     """Return the defaults of all flags: those that the words choose by name, whose fields are the other flags."""
-    train_set = get(_value_of("--train-set", args) or "")
-    from_files = train_set is not None and train_set.is_folder
-    recipe = _value_of("--recipe", args) or (_FOR_FOLDERS if from_files else "digits")
-    method = _value_of("--method", args) or "regmixup"
-    parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
+    recipe, method = choose_recipe(args), value_of("--method", args) or "regmixup"
+    parts = {flag: value for flag in ("head", "constraint") if (value := value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
-    objective = _with_transform(config.objective, _value_of("--transform", args))
-    loss = _loss(_value_of("--loss", args), objective)
+    objective = _with_transform(config.objective, value_of("--transform", args))
+    loss = _loss(value_of("--loss", args), objective)
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
         objective=_without_loss(objective),
@@ -173,8 +162,7 @@ def _loss(name: str | None, objective: Objective) -> Loss | None:
 
 def _without_loss(objective: Objective) -> Objective:
     """Return an objective as the CLI library gets it, which cannot parse a loss."""
-    has_loss = "loss" in {f.name for f in dataclasses.fields(objective)}
-    return dataclasses.replace(objective, loss=None) if has_loss else objective  # type: ignore[call-arg]
+    return dataclasses.replace(objective, loss=None) if has_loss(objective) else objective  # type: ignore[call-arg]
 
 
 def _with_transform(objective: Objective, name: str | None) -> Objective:
@@ -191,7 +179,7 @@ def _name_in(classes: Mapping[str, type], part: object) -> str:
 
 
 def _check_has_loss(flag: str, value: str, objective: Objective) -> None:
-    if "loss" not in {f.name for f in dataclasses.fields(objective)}:
+    if not has_loss(objective):
         own = f"{type(objective).__name__}, which has a loss of its own"
         raise ValueError(f"{flag} must be none for {own}, got {value}")
 
@@ -207,8 +195,3 @@ def _balanced(loss: Loss | None, verb: TrainVerb) -> CrossEntropy:
         )
     images = data.load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
-
-
-def _value_of(flag: str, args: Sequence[str]) -> str | None:
-    """Return the word that a flag is given; of several, the last, as for all flags."""
-    return next(reversed(split_flag(flag, args)[0]), None)

@@ -18,6 +18,7 @@ from rich.text import Text
 import regmixup
 from regmixup import methods, recipes
 from regmixup.cli import split_flag
+from regmixup.data.catalogue import get
 
 PACKAGE = Path(regmixup.__file__).parent
 GROUPS = {
@@ -42,8 +43,7 @@ SOURCES = ("cli/train.py", "cli/parsing.py", "recipes.py", "training/engine.py")
 
 def main(args: Sequence[str]) -> None:
     """Print the help of `regmixup train`, with the defaults of the recipe and the method that the words choose."""
-    chosen_recipe = (split_flag("--recipe", args)[0] or ["digits"])[-1]
-    chosen_method = (split_flag("--method", args)[0] or ["regmixup"])[-1]
+    chosen_recipe, chosen_method = choose_recipe(args), value_of("--method", args) or "regmixup"
     recipe, method = recipes.get(chosen_recipe), methods.get(chosen_method).at(chosen_recipe)
     fields = {name: field for file in SOURCES for name, field in read_fields(PACKAGE / file).items()}
     defaults = vars(recipe) | dict(method.train) | {"recipe": chosen_recipe, "method": chosen_method, "runs": "runs"}
@@ -60,6 +60,18 @@ def main(args: Sequence[str]) -> None:
     if fields:
         print_group(console, f"of the method {chosen_method}", fields, objective.fields)
     console.print("\n--help-all lists every flag, those of augmentation, schedule, head, constraint and loss too.")
+
+
+def choose_recipe(args: Sequence[str]) -> str:
+    """Return the recipe that --recipe names; without one digits, or that for files where the train set is a folder."""
+    train_set = get(value_of("--train-set", args) or "")
+    from_files = train_set is not None and train_set.is_folder
+    return value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
+
+
+def value_of(flag: str, args: Sequence[str]) -> str | None:
+    """Return the word that a flag is given; of several, the last, as for all flags."""
+    return next(reversed(split_flag(flag, args)[0]), None)
 
 
 def print_group(console: Console, title: str, fields: Mapping[str, Field], defaults: Mapping[str, object]) -> None:

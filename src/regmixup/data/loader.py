@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_count
 from regmixup.data.decode import to_pixel
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
@@ -41,7 +40,6 @@ class Loader:
     def __init__(
         self, num_images: int, *, batch_size: int, seed: int, device: torch.device, rank: int = 0, world: int = 1
     ) -> None:
-        check_count("batch_size", batch_size)
         self.num_images, self.batch_size, self.seed, self.device = num_images, batch_size, seed, device
         self.rank, self.world = rank, world
 

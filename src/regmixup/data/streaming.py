@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from regmixup.config import check_count
 from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
 from regmixup.data.loader import Loader, epoch_batches
 from regmixup.data.splits import generator_for, seed_for
@@ -72,7 +71,6 @@ class StreamingLoader(Loader):
         **order: Any,
     ) -> None:
         super().__init__(len(labels), **order)
-        check_count("workers", workers, least=0)
         self.samples, self.workers, self.epochs = _Samples(images, labels, transform, self.seed), workers, epochs
         channels = images.shape[1] if isinstance(images, Tensor) else 3
         no_images = torch.empty(0, channels, *height_and_width(transform.size), dtype=torch.uint8)

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from regmixup import plugins
 from regmixup.names import check_name
-from regmixup.objectives._base import Objective
+from regmixup.objectives._base import Objective, has_loss
 
 
 def _discover() -> dict[str, type[Objective]]:
@@ -30,7 +30,7 @@ def _discover() -> dict[str, type[Objective]]:
 _BUILT_IN = _discover()
 OBJECTIVES = dict(_BUILT_IN)
 
-__all__ = ["OBJECTIVES", "Objective", "build", "name_of", "register"]
+__all__ = ["OBJECTIVES", "Objective", "build", "has_loss", "name_of", "register"]
 
 
 def build(name: str, **fields: object) -> Objective:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from regmixup.config import check_choices
 from regmixup.mixing import Draw, ImageSize, to_float
 from regmixup.networks.outputs import warn_of_softmax
-from regmixup.types import LossOutput, is_whole
-
-_REPORTED = ("loss", "train_accuracy", "epoch", "seconds")
+from regmixup.types import RESERVED, LossOutput, is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +62,10 @@ class Objective(ABC):
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         out = self.compute(model, to_float(x), as_labels(y), draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
-        if not isinstance(out, LossOutput) or out.parts.keys() & set(_REPORTED):
+        if not isinstance(out, LossOutput) or out.parts.keys() & set(RESERVED):
             raise ValueError(
                 f"{type(self).__name__}.compute must return a LossOutput whose parts have names other than "
-                f"{', '.join(_REPORTED)}, got {out!r}"
+                f"{', '.join(RESERVED)}, got {out!r}"
             )
         if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
             warn_of_softmax(model, out.logits)
@@ -93,6 +91,11 @@ class Objective(ABC):
     @abstractmethod
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
+
+
+def has_loss(objective: Objective) -> bool:
+    """Return whether an objective has a field `loss`, so that its loss of soft targets can be another one."""
+    return "loss" in {field.name for field in fields(objective)}
 
 
 def as_labels(y: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
 from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective
+from regmixup.objectives._base import Objective, has_loss
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
 
@@ -46,7 +46,8 @@ class BatchTransform:
 
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes)
-        _with_losses(self.objective, lambda loss: loss)  # raises for what is no cross-entropy of soft targets
+        for side in self.objective.sides if isinstance(self.objective, Alternate) else (self.objective,):
+            _check_cross_entropy(side)
 
     def __call__(
         self, x: Tensor, y: Tensor, generator: torch.Generator | None = None, draw: Draw | None = None
@@ -92,19 +93,23 @@ def _warn_of_mixed_labels() -> None:
     )
 
 
-def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike | None]) -> Objective:
-    """Return the objective with changed losses; raise unless they are cross-entropies of soft targets."""
+def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike]) -> Objective:
+    """Return the objective with changed losses."""
     if isinstance(objective, Alternate):
         first, second = (_with_losses(side, change) for side in objective.sides)
         return replace(objective, first=first, second=second, loss=None)
-    if isinstance(objective, AugMix) or objective.head or "loss" not in {f.name for f in fields(objective)}:
+    return replace(objective, loss=change(objective.loss))  # type: ignore[attr-defined, call-arg]
+
+
+def _check_cross_entropy(objective: Objective) -> None:
+    """Raise unless the loss of an objective is a cross-entropy of soft targets in one forward pass."""
+    if isinstance(objective, AugMix) or objective.head or not has_loss(objective):
         raise ValueError(f"objective must be one whose loss is a cross-entropy of soft targets, got {objective!r}")
     loss: LossLike | None = objective.loss  # type: ignore[attr-defined]
     if not (loss is None or isinstance(loss, CrossEntropy)):
         raise ValueError(f"loss must be None or CrossEntropy() for a transform, got {loss!r}")
     if (passes := getattr(objective, "passes", "joint")) != "joint":
         raise ValueError(f"passes must be joint for a transform, whose images are forwarded together, got {passes!r}")
-    return replace(objective, loss=change(loss))  # type: ignore[call-arg]
 
 
 def _plain_targets(loss: LossLike | None, targets: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages
-from regmixup.data.loader import Loader
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts
+from regmixup.types import Batch
 
 REFRESH_BATCH = 512
 """Most images per batch when statistics are estimated again."""
@@ -114,9 +114,9 @@ def refreshing(model: nn.Module) -> Iterator[None]:
         layer.num_batches_tracked = None
 
 
-def forward_mixture(model: Classifier, config: TrainConfig, loader: Loader) -> None:
-    """Forward an epoch of what the objective sees, mixed images included, as one after the last would be."""
-    for step, batch in enumerate(loader.epoch(config.total_epochs)):
+def forward_mixture(model: Classifier, config: TrainConfig, batches: Iterable[Batch]) -> None:
+    """Forward what the objective makes of batches, mixed images included. batches: see `loading.one_more_epoch`."""
+    for step, batch in enumerate(batches):
         generator = generator_for(config.seed, "draw", config.total_epochs, step)
         with torch.set_grad_enabled(config.objective.differentiates_twice):  # a penalty is one of gradients
             config.objective(model, batch.x, batch.y, generator=generator)

@@ -25,8 +25,12 @@ Totals = dict[tuple[str, ...], list[float]]
 
 _RARELY = 100
 _MODEL = "model."
-_FIRST = ("best.", "swa.", "ema.", _MODEL)
+MODELS = ("best.", "swa.", "ema.", _MODEL)
 """The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
+PREFIXES = (*MODELS, "optimizer.", "sharpness.")
+"""The prefixes of all its tensors."""
+COUNTERS = ("updates", "epochs", "selected_epoch", "selected_value")
+"""The names that the copies of a model (`optim.Copy`) give their counters, which are no tensors of the model."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Checkpoint:
     """The content of a checkpoint file.
 
     tensors: weights and buffers, their running mean and those of the selected epoch if there are such, and the
-    optimizer's state by parameter. data: fingerprint of the train set, and of the validation set if one selects.
+    optimizer's state by parameter. data: fingerprint of the train set, and of the validation set if there is one.
     """
 
     tensors: dict[str, Tensor]
@@ -56,7 +60,7 @@ class Checkpoint:
 
     def restore_model(self, model: nn.Module) -> None:
         """Give a model the trained weights, in place: the selected ones or their running mean, if there are such."""
-        prefix = next(first for first in _FIRST if any(name.startswith(first) for name in self.tensors))
+        prefix = next(first for first in MODELS if any(name.startswith(first) for name in self.tensors))
         self.copy_to(_named(prefix, model.state_dict()))
 
     def copy_to(self, targets: dict[str, Tensor]) -> None:

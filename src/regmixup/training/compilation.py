@@ -94,7 +94,7 @@ class CapturedStep:
         for target, source in zip(_tensors(fixed), _tensors(shard), strict=True):
             target.copy_(source, non_blocking=True)
         assert shard.seed is not None
-        reseed(self.step.tally.device, shard.seed)
+        reseed(self.step.device, shard.seed)
         graph.replay()
 
     def _capture(self, shard: Shard) -> tuple[Shard, torch.cuda.CUDAGraph]:

@@ -116,7 +116,7 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
             values[part] = find(spec.name, **spec.fields)
         else:
             values[part] = find(values[part])
-    return with_rotation(TrainConfig(**values), rotation)
+    return TrainConfig(**values | with_rotation(values["objective"], values["head"], rotation))
 
 
 def objective_of(spec: methods.Spec) -> Objective:
@@ -132,14 +132,13 @@ def part_of(field: str, spec: methods.Spec) -> Any:
     return augmentations.build(spec.name, **spec.fields) if field == "transform" else objective_of(spec)
 
 
-def with_rotation(config: TrainConfig, weight: float) -> TrainConfig:
-    """Return a configuration that also predicts rotations, with this weight and the head for it; of 0, the same."""
+def with_rotation(objective: Objective, head: Head, weight: float) -> dict[str, Any]:
+    """Return the fields objective and head of a training that also predicts rotations; of weight 0, the same two."""
     if weight == 0:
-        return config
-    if not isinstance(config.head, LinearHead):
-        raise ValueError(f"rotation must be 0 unless the head is linear, got {weight:g} with {config.head}")
-    objective = Rotation(config.objective, weight=weight)
-    return dataclasses.replace(config, objective=objective, head=head_of("rotation"))
+        return {"objective": objective, "head": head}
+    if not isinstance(head, LinearHead):
+        raise ValueError(f"rotation must be 0 unless the head is linear, got {weight:g} with {head}")
+    return {"objective": Rotation(objective, weight=weight), "head": head_of("rotation")}
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:

@@ -28,7 +28,7 @@ class Engine:
     compile: Choice = "auto"
     """torch.compile for the forward and backward pass; auto: on CUDA, if a run has enough steps to repay it."""
     graphs: Choice = "auto"
-    """The whole step captured once as a CUDA graph and replayed; auto: on CUDA, if each step is one pass on one GPU."""
+    """The step as one CUDA graph that is replayed; auto: on CUDA, but not for several shards, or SAM with dropout."""
     deterministic: bool = False
     """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
     checkpoint_minutes: float = 5.0
@@ -86,7 +86,7 @@ def choose_execution(
 
 
 @contextmanager
-def settings(device: torch.device, engine: Engine, precision: str = "bfloat16") -> Iterator[None]:
+def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[None]:
     """Set what training needs process-wide, and restore it: device, generators, cuDNN, precision, determinism."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     with ExitStack() as stack:

@@ -25,6 +25,7 @@ from regmixup.data.folders import hash_file
 from regmixup.names import shortened
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
+from regmixup.training.checkpoint import COUNTERS, MODELS, PREFIXES
 
 TIMM, BY_ORDER = "timm", "by-order:"
 _MARK = "@sha256:"
@@ -150,7 +151,7 @@ def _check_fit(
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read the state dict in a .safetensors file, or in a .pth or .pt file of plain tensors.
 
-    Of a checkpoint of ours it is the run's model. Counters of batch norm are left out.
+    Of a checkpoint of ours it is the run's model. Counters are left out.
     """
     try:
         if path.suffix == ".safetensors":
@@ -171,12 +172,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     tensors = {str(name): tensor for name, tensor in named if isinstance(tensor, Tensor)}
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
-    return _without(("optimizer.", "updates", "selected_"), _without_counters(_without_prefix(tensors)))
+    return _without_counters(_without_prefix(tensors))
 
 
 def _without_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a state dict without batch norm's counters of batches."""
-    return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+    """Return the tensors of a state dict without counters: batch norm's of batches, and a checkpoint's."""
+    names = [name for name in tensors if not name.endswith("num_batches_tracked") and name not in COUNTERS]
+    return {name: tensors[name] for name in names}
 
 
 def _without(prefixes: tuple[str, ...], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -185,9 +187,9 @@ def _without(prefixes: tuple[str, ...], tensors: dict[str, Tensor]) -> dict[str,
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of the model alone: what wrappers and checkpoints put before their names is removed."""
-    for prefix in ("best.", "swa.", "ema.", "model.", "module.", "_orig_mod."):
+    for prefix in (*MODELS, "module.", "_orig_mod."):
         inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        whole = all(name.startswith((prefix, "ema.", "model.", "optimizer.", "sharpness.")) for name in tensors)
+        whole = all(name.startswith((prefix, *PREFIXES)) for name in tensors)
         if inner and whole:
             tensors = inner
     return tensors

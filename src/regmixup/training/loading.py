@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from PIL import Image
@@ -13,31 +16,27 @@ from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
 from regmixup.training.config import TrainConfig
+from regmixup.types import Batch
 
 
 def make_loaders(
-    dataset: LabelledImages, config: TrainConfig, device: torch.device, *, workers: int, mine: Sequence[int]
+    dataset: LabelledImages, config: TrainConfig, device: torch.device, *, workers: int | None, mine: Sequence[int]
 ) -> list[Loader]:
     """Return a loader of training batches for each of the shards that are this process's.
 
     Images in memory get a resident loader; image files, and images in memory that RandAugment augments one by one, a
     streaming one.
 
-    workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
+    workers: processes that decode files, all loaders together; None: one per core, at most 4. mine: numbers of shards.
     """
+    order: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "device": device}
     if isinstance(dataset, ImageSet) and not config.rand_augment:
         whole = ResidentLoader(
-            dataset,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            device=device,
-            padding=config.crop_padding,
-            flip=config.flip,
-            cutout=config.cutout,
-            fill=config.mean,
+            dataset, padding=config.crop_padding, flip=config.flip, cutout=config.cutout, fill=config.mean, **order
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
     assert isinstance(dataset, (FolderSet, ImageSet))
+    workers = min(4, os.cpu_count() or 1) if workers is None else workers
     sources = dataset.paths if isinstance(dataset, FolderSet) else dataset.images
     return [
         StreamingLoader(
@@ -45,15 +44,21 @@ def make_loaders(
             dataset.labels,
             transform=train_transform(dataset, config),
             epochs=config.total_epochs,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            device=device,
             workers=-(-workers // len(mine)),
             rank=shard,
             world=config.num_shards,
+            **order,
         )
         for shard in mine
     ]
+
+
+def one_more_epoch(
+    dataset: LabelledImages, config: TrainConfig, device: torch.device, *, workers: int | None = None
+) -> Iterator[Batch]:
+    """Yield the batches of the epoch that would follow the last, each as a whole."""
+    (loader,) = make_loaders(dataset, replace(config, shards=1), device, workers=workers, mine=[0])
+    yield from loader.epoch(config.total_epochs)
 
 
 def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform:

@@ -35,10 +35,10 @@ from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform
-from regmixup.training.optim import Copy, EpochMean, RunningMean, make_average, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import Copy, EpochMean, RunningMean, make_optimizer, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
 from regmixup.training.run import Run
-from regmixup.training.selection import Selection
+from regmixup.training.selection import Selection, Validation
 from regmixup.training.shards import Shard, agreeing, draw_shard
 from regmixup.training.sharpness import has_dropout, make_sharpness
 from regmixup.training.stopping import Interrupted, Stop
@@ -73,18 +73,24 @@ def train_step(
     before_update: called with the losses of all shards when the gradient is complete.
     """
     optimizer.zero_grad(set_to_none=True)
-    outputs = []
-    for shard in shards:
-        output = forward(shard.picked, shard.draw)
-        (output.loss * shard.weight).backward()
-        outputs.append(output)
+    outputs = accumulate(forward, shards)
     if before_update is not None:
         before_update(outputs)
     optimizer.step()
 
 
+def accumulate(forward: Callable[[Any, Draw], ShardLoss], shards: Iterable[Shard]) -> list[ShardLoss]:
+    """Forward and backward each shard, so that their gradients add up; return their losses."""
+    outputs = []
+    for shard in shards:
+        output = forward(shard.picked, shard.draw)
+        (output.loss * shard.weight).backward()
+        outputs.append(output)
+    return outputs
+
+
 class ForwardPass(nn.Module):
-    """From the picked images and the draw to the loss: a pure tensor function, but for dropout."""
+    """Compute the loss from picked images and a draw, on the device alone; draws dropout, and moves the buffers."""
 
     def __init__(self, model: Classifier, config: TrainConfig, loader: Loader) -> None:
         super().__init__()
@@ -124,7 +130,8 @@ class Training:
     model: Classifier
     initial: InitialWeights | None
     loaders: list[Loader]
-    selection: Selection | None
+    workers: int | None
+    validation: Validation | None
     build_step: Callable[[Training], Callable[[Sequence[Shard]], None]]
     on_step: list[OnStep] = field(default_factory=list)
     on_epoch: list[OnEpoch] = field(default_factory=list)
@@ -132,26 +139,24 @@ class Training:
     history: list[EpochRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.config = self.run.config
-        self.steps, self.num_images = len(self.loaders[0]), self.loaders[0].num_images  # of an epoch
-        steps = self.config.total_epochs * self.steps
-        dropout = has_dropout(self.model)
-        self.execution = choose_execution(self.engine, self.config, self.device, steps=steps, dropout=dropout)
-        self.transform = evaluation_transform(self.config, files=self.dataset.shape is None)
-        self.shard_numbers = range(self.ranks.rank, self.config.num_shards, self.ranks.world)
-        self.optimizer = make_optimizer(self.model, self.config)
-        self.sharpness = make_sharpness(self.optimizer, self.model, self.config)
-        self.average = make_average(self.model, self.config)
-        selected = self.selection if self.config.select != "last" else None
-        self.copies: list[Copy] = [copy for copy in (self.average, selected) if copy is not None]
+        self.config = config = self.run.config
+        self.steps_per_epoch, self.num_images = len(self.loaders[0]), self.loaders[0].num_images
+        total_steps, dropout = config.total_epochs * self.steps_per_epoch, has_dropout(self.model)
+        self.execution = choose_execution(self.engine, config, self.device, steps=total_steps, dropout=dropout)
+        self.transform = evaluation_transform(config, files=self.dataset.shape is None)
+        self.optimizer = make_optimizer(self.model, config)
+        self.sharpness = make_sharpness(self.optimizer, self.model, config)
+        self.ema = RunningMean(self.model, config.ema) if config.ema > 0 else None
+        self.swa = EpochMean(self.model, config.average_from) if config.average == "swa" else None
+        self.selection = Selection(self.model, config.select) if config.select != "last" else None
+        self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
         self.tally = Tally(self.device)
         self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
         self.epoch_began, self.reported = time.perf_counter(), (0.0, 0)  # of the last report the time and the images
         self.take_step: Callable[[Sequence[Shard]], None]  # `setup.resume` builds it
-        self.data_fingerprint = self.dataset.fingerprint
-        if self.selection is not None:
-            self.data_fingerprint += f"+{self.selection.dataset.fingerprint}"
+        self.datasets = [self.dataset, *([self.validation.dataset] if self.validation is not None else [])]
+        self.data_fingerprint = "+".join(dataset.fingerprint for dataset in self.datasets)
 
     def run_epochs(self, stop: Stop, *, until: int | None = None) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
@@ -161,9 +166,9 @@ class Training:
                 first = self.start_epoch()
                 picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
                 for step, picked in enumerate(picks, start=first):
-                    set_lr(self.optimizer, self.config.lr_at(epoch + step / self.steps))
-                    total = min(self.config.batch_size, self.num_images - step * self.config.batch_size)
-                    self.take_step(self.draw_shards(step, picked, total))
+                    set_lr(self.optimizer, self.config.lr_at(epoch + step / self.steps_per_epoch))
+                    batch_images = min(self.config.batch_size, self.num_images - step * self.config.batch_size)
+                    self.take_step(self.draw_shards(step, picked, batch_images))
                     self.after_step(step, stop)
                 self.end_epoch(stop)
         finally:
@@ -184,34 +189,35 @@ class Training:
         self.reported = time.perf_counter(), first * self.config.batch_size
         return first
 
-    def draw_shards(self, step: int, picked: Sequence[Any], total: int) -> list[Shard]:
-        """Draw the randomness of this process's shards of a batch of `total` images. picked: the images of each.
+    def draw_shards(self, step: int, picked: Sequence[Any], batch_images: int) -> list[Shard]:
+        """Draw the randomness of this process's shards of a batch. picked: the images of each.
 
         The weight of a shard is its share of the images, times the number of ranks, as DDP averages over these.
         """
         config, world, shards = self.config, self.ranks.world, []
         place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
-        largest = -(-total // config.num_shards)
-        for number, images in zip(self.shard_numbers, picked, strict=True):
-            count = len(range(number, total, config.num_shards))
+        largest = -(-batch_images // config.num_shards)
+        for loader, images in zip(self.loaders, picked, strict=True):
+            number = loader.rank
+            count = len(range(number, batch_images, config.num_shards))
             draw = draw_shard(config, number, max(count, 1), **place)
             if config.objective.per_batch and count < largest:
                 draw = agreeing(draw, draw_shard(config, number, largest, **place))
             seed = seed_for(config.seed, "dropout", self.position.epoch, step, number)
-            shards.append(Shard(images, draw.to(self.device), count, total, count / total * world, seed))
+            shards.append(Shard(images, draw.to(self.device), count, batch_images, count / batch_images * world, seed))
         # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
         return [shard for shard in shards if shard.count or world > 1]
 
     def after_step(self, step: int, stop: Stop) -> None:
         """Read the guard and report now and then; save and stop where that is due."""
-        epoch, last = self.position.epoch, step + 1 == self.steps
+        epoch, last = self.position.epoch, step + 1 == self.steps_per_epoch
         read = last or (step + 1) % READ_EVERY == 0
         if read:
             self.check_guard()
         late = time.perf_counter() - self.reported[0] >= REPORT_SECONDS
         if read or (self.device.type == "cpu" and late):  # where reading is free
             self.report_step(step)
-        if not last and (epoch * self.steps + step + 1) % self.ranks.stride == 0:
+        if not last and (epoch * self.steps_per_epoch + step + 1) % self.ranks.stride == 0:
             signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_step()))
             if signal or save:
                 self.check_guard()
@@ -226,22 +232,23 @@ class Training:
         epoch, now = self.position.epoch, time.perf_counter()
         images = min((step + 1) * self.config.batch_size, self.num_images)
         (then, before), self.reported = self.reported, (now, images)
-        rate = (images - before) / (now - then)
+        lr, rate = self.config.lr_at(epoch + step / self.steps_per_epoch), (images - before) / (now - then)
         speed = {"images_per_second": rate, "seconds_per_epoch": self.num_images / rate}
-        numbers = {**means(self.tally.totals()), "lr": self.config.lr_at(epoch + step / self.steps), **speed}
+        numbers = {**means(self.tally.totals()), "lr": lr, **speed}
         for callback in self.on_step:
-            callback({"epoch": epoch + 1, "step": step + 1, "steps": self.steps, **numbers})
+            callback({"epoch": epoch + 1, "step": step + 1, "steps": self.steps_per_epoch, **numbers})
 
     def end_epoch(self, stop: Stop) -> None:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
         epoch, measured = self.position.epoch, {}
-        if isinstance(self.average, EpochMean):
-            self.average.end_epoch(epoch / self.config.total_epochs)
-        if self.selection is not None:
-            # SWA's mean is none yet: it may not have begun, and has no batch-norm statistics of its own before the end.
-            average = self.average if isinstance(self.average, RunningMean) else None
-            measured = self.selection.end_epoch(epoch, self.model, average, self.ranks)
+        if self.swa is not None:
+            self.swa.end_epoch(epoch / self.config.total_epochs)
+        if self.validation is not None:
+            # Never of SWA's mean: it may not have begun, and has no batch-norm statistics of its own before the end.
+            measured = self.validation.measure(self.model, self.ranks, average=self.ema)
+            if self.selection is not None:
+                self.selection.keep_best(epoch, measured, average=self.ema)
         seconds = time.perf_counter() - self.epoch_began
         record = {"epoch": epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
@@ -285,5 +292,5 @@ class Training:
         raise DivergedError(
             f"the loss, its gradient or a buffer became infinite or NaN in epoch {epoch + 1}, step {step + 1} (images "
             f"{listed} of {self.config.train_set}). The last checkpoint is from before that. A smaller lr (now "
-            f"{self.config.lr_at(epoch + step / self.steps):g}) or some warm-up usually helps"
+            f"{self.config.lr_at(epoch + step / self.steps_per_epoch):g}) or some warm-up usually helps"
         )

@@ -1,6 +1,6 @@
-"""Everything that changes the weights in a step: optimizer, its groups, a frozen backbone, a running mean.
+"""The optimizer and its groups, a frozen backbone, and copies of the weights: means over steps (EMA) or epochs (SWA).
 
-All of it is decided on the device, so that a CUDA graph can capture the step: learning rates and counts are tensors.
+All that a step does is decided on the device, so that a CUDA graph can capture it: rates and counts are tensors.
 """
 
 from __future__ import annotations
@@ -157,13 +157,6 @@ class EpochMean(Copy):
             self.epochs += 1
             share = 1 / self.epochs.to(torch.float64 if self.device.type == "cpu" else torch.float32)
             move_mean(self.values, self.live, share, self.averaged)
-
-
-def make_average(model: nn.Module, recipe: Recipe) -> RunningMean | EpochMean | None:
-    """Return the mean of the weights that a recipe asks for, if any."""
-    if recipe.average == "swa":
-        return EpochMean(model, recipe.average_from)
-    return RunningMean(model, recipe.ema) if recipe.ema > 0 else None
 
 
 def averaged_names(tensors: dict[str, Tensor]) -> set[str]:

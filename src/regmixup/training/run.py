@@ -5,7 +5,6 @@ The files of the folder are described in `regmixup.run_folder`; predictions are 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from regmixup.training.batch_norm import forward_mixture, refresh_batches, refre
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import make_loaders, reader
+from regmixup.training.loading import one_more_epoch, reader
 from regmixup.types import Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
@@ -74,7 +73,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Return whether training has ended and its results can be read; such a run is never repeated."""
+        """Return whether training has ended and its results can be read; only one that is damaged is then repeated."""
         with suppress(OSError):  # which `lacks` raises again where training would begin
             return not self.lacks()
         return False
@@ -178,12 +177,11 @@ class Run:
             for part in refresh_batches(images, reader(self.transform(), self.provenance()["input"][1:])):
                 model(part.to(device))
             return
-        config, workers = replace(self.config, shards=1), min(4, os.cpu_count() or 1)
-        (loader,) = make_loaders(images, config, device, workers=workers, mine=[0])
+        batches = one_more_epoch(images, self.config, device)
         if self.batch_norm == "refreshed-mixed":
-            forward_mixture(model, config, loader)
+            forward_mixture(model, self.config, batches)
             return
-        for batch in loader.epoch(config.total_epochs):  # as after training's last
+        for batch in batches:
             model(batch.x)
 
     def predictions_path(self, dataset: str) -> Path:

@@ -1,4 +1,4 @@
-"""Model selection: the validation set is predicted after every epoch, and the weights of the best epoch are kept.
+"""Model selection: `Validation` measures the model after every epoch, `Selection` keeps the weights of the best one.
 
 Where the last epoch is the model, the history gets the same numbers, and no weights are kept.
 
@@ -39,19 +39,13 @@ _BATCH = 250
 """Images per forward pass."""
 
 
-class Selection(Copy):
-    """The weights of the best epoch so far. Before the first epoch has ended these are the initial ones.
-
-    With `select` "last" there are none. dataset: the validation set. train_set: the images that are trained on.
-    """
-
-    prefix = "best."
+class Validation:
+    """The validation set as the network sees it. train_set: the images that are trained on."""
 
     def __init__(
-        self, model: nn.Module, config: TrainConfig, dataset: LabelledImages, *, train_set: LabelledImages
+        self, config: TrainConfig, dataset: LabelledImages, device: torch.device, *, train_set: LabelledImages
     ) -> None:
-        super().__init__(model)
-        self.metric, self.dataset, self.shape = config.select, dataset, input_shape(train_set, config)
+        self.dataset, self.device, self.shape = dataset, device, input_shape(train_set, config)
         self.read = reader(evaluation_transform(config, files=train_set.shape is None), self.shape[1:])
         self.known = labels_among(dataset.classes, train_set.classes)
         missing = [name for name, label in zip(dataset.classes, self.known.tolist(), strict=True) if label < 0]
@@ -61,36 +55,17 @@ class Selection(Copy):
             )
         if dataset.shape is not None and dataset.shape not in (self.shape, (3, *self.shape[1:])):  # colours become grey
             raise ValueError(f"validation must have images of {self.shape}, as the network sees, got {dataset.shape}")
-        self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.value = precise(torch.full((), math.nan, device=self.device))
-        self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
-        if self.metric == "last":
-            self.counters, self.values = {}, {}
-
-    def end_epoch(self, epoch: int, model: nn.Module, average: Copy | None, ranks: Ranks) -> dict[str, float]:
-        """Measure the model, or its running mean if there is one, and keep the weights if they are the best so far.
-
-        epoch: how many have ended. Return all metrics by the names of the history.
-        """
-        with average.in_place() if average is not None else nullcontext():
-            measured = self.measure(model, ranks)
-        if self.metric != "last" and self._is_best(measured[self.metric]):
-            copy_values(average.values if average is not None else self.live, self.values)
-            self.epoch.fill_(epoch)
-            self.value.fill_(measured[self.metric])
-        return {name.replace("-", "_"): number for name, number in measured.items()}
-
-    def _is_best(self, number: float) -> bool:
-        sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
-        return int(self.epoch) == 0 or bool(sign * self.value.new_tensor(number) > sign * self.value)
 
     @torch.no_grad()
-    def measure(self, model: nn.Module, ranks: Ranks) -> dict[str, float]:
-        """Return each metric on the validation images, not augmented, in float32. Ranks share whole batches."""
+    def measure(self, model: nn.Module, ranks: Ranks, *, average: Copy | None = None) -> dict[str, float]:
+        """Return each metric by its name in the history. The images are not augmented; ranks share whole batches.
+
+        model: computes in float32, with the weights of its running mean, `average`, if there is one.
+        """
         model.eval()
         logits: list[Tensor] = []
         rows = ranks.share(len(self.dataset), unit=_BATCH)
-        with products("float32"):
+        with average.in_place() if average is not None else nullcontext(), products("float32"):
             for part in clean_parts(self.dataset, self.read, rows=rows):
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
@@ -98,7 +73,32 @@ class Selection(Copy):
         if not ranks.first:
             return ranks.from_first({})
         whole, labels = torch.cat(gathered).double(), self.known[self.dataset.labels]
-        return ranks.from_first({name: metric(whole, labels) for name, metric in METRICS.items()})
+        return ranks.from_first({name.replace("-", "_"): metric(whole, labels) for name, metric in METRICS.items()})
 
-    def record(self) -> dict[str, Any]:
-        return {"epoch": int(self.epoch), "by": self.metric, "value": float(self.value), "on": self.dataset.name}
+
+class Selection(Copy):
+    """The weights of the best epoch by one of `METRICS`; before the first epoch has ended, the initial ones."""
+
+    prefix = "best."
+
+    def __init__(self, model: nn.Module, metric: str) -> None:
+        super().__init__(model)
+        self.metric = metric
+        self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.value = precise(torch.full((), math.nan, device=self.device))
+        self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
+
+    def keep_best(self, epoch: int, measured: dict[str, float], *, average: Copy | None) -> None:
+        """Keep the model's weights, or their running mean if there is one, if these are the best so far.
+
+        epoch: how many have ended. measured: what `Validation.measure` returned.
+        """
+        number = measured[self.metric.replace("-", "_")]
+        sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
+        if int(self.epoch) == 0 or bool(sign * self.value.new_tensor(number) > sign * self.value):
+            copy_values(average.values if average is not None else self.live, self.values)
+            self.epoch.fill_(epoch)
+            self.value.fill_(number)
+
+    def record(self, dataset: str) -> dict[str, Any]:
+        return {"epoch": int(self.epoch), "by": self.metric, "value": float(self.value), "on": dataset}

@@ -1,7 +1,7 @@
-"""Set a run up: model, optimizer, loaders and execution, then the step that training repeats.
+"""Set a run up: its model, loaders and validation set, then the step that training repeats.
 
-`set_up` finds and builds everything without writing a file; `resume` then restores the last checkpoint, if there is
-one, and wraps the step for this execution: torch.compile, DistributedDataParallel, a CUDA graph.
+`set_up` builds these without writing a file, and `Training` optimizer and execution from them. `resume` then restores
+the last checkpoint, if there is one, and wraps the step: torch.compile, DistributedDataParallel, a CUDA graph.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from regmixup.training.engine import Engine
 from regmixup.training.initial_weights import load_initial_weights
 from regmixup.training.loading import input_shape, make_loaders
 from regmixup.training.loop import ForwardPass, Training
-from regmixup.training.optim import RunningMean, set_frozen
+from regmixup.training.optim import set_frozen
 from regmixup.training.run import Run
-from regmixup.training.selection import Selection
+from regmixup.training.selection import Validation
 from regmixup.training.shards import Shard
 from regmixup.training.step import TrainingStep, distribute
 
@@ -39,13 +39,13 @@ def set_up(
     device: torch.device,
     ranks: Ranks,
     engine: Engine,
-    workers: int,
+    workers: int | None,
     *,
     validation: LabelledImages | None = None,
 ) -> Training:
     """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written.
 
-    validation: the images that select the epoch, where the configuration asks for that.
+    validation: the images that are predicted after every epoch, where the configuration names some.
     """
     config = run.config
     shape = input_shape(dataset, config)
@@ -61,28 +61,26 @@ def set_up(
     loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
     if config.batch_norm == "synchronised":
         check_every_process_has_images(loaders[0].num_images, config)
-    selection = Selection(model, config, validation, train_set=dataset) if validation is not None else None
-    return Training(run, dataset, device, ranks, engine, shape, model, initial, loaders, selection, build_step)
+    watched = Validation(config, validation, device, train_set=dataset) if validation is not None else None
+    return Training(
+        run=run, dataset=dataset, device=device, ranks=ranks, engine=engine, shape=shape, model=model, initial=initial,
+        loaders=loaders, workers=workers, validation=watched, build_step=build_step,
+    )  # fmt: skip
 
 
 def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
     """Build the training step and wrap it as the execution says."""
     config, execution = training.config, training.execution
     batch = min(config.batch_size, training.num_images)
-    full = {len(range(number, batch, config.num_shards)) for number in training.shard_numbers}
+    full = {len(range(loader.rank, batch, config.num_shards)) for loader in training.loaders}
     forward = ForwardPass(training.model, config, training.loaders[0])
     wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
     if training.ranks.world > 1:
         wrapped = distribute(wrapped)
     step = TrainingStep(
-        forward,
-        training.optimizer,
-        training.guard,
-        training.tally,
-        average=training.average if isinstance(training.average, RunningMean) else None,
-        sharpness=training.sharpness,
-        wrapped=wrapped,
-    )
+        forward, training.optimizer, training.guard, training.tally,
+        ema=training.ema, sharpness=training.sharpness, wrapped=wrapped,
+    )  # fmt: skip
     return CapturedStep(step, full=max(full)) if execution.graphs else step
 
 

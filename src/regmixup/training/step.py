@@ -16,7 +16,7 @@ from regmixup.mixing import Draw
 from regmixup.networks.precision import autocast
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
-from regmixup.training.loop import ForwardPass, ShardLoss, train_step
+from regmixup.training.loop import ForwardPass, ShardLoss, accumulate, train_step
 from regmixup.training.optim import RunningMean
 from regmixup.training.reporting import Tally
 from regmixup.training.shards import Shard
@@ -35,7 +35,7 @@ class TrainingStep:
         update the running mean of the weights
 
     forward: the forward pass. wrapped: the same as torch.compile and DDP wrap it; default: as it is.
-    average: the running mean of the weights, if there is one. sharpness: SAM, if the recipe has it.
+    ema: the running mean of the weights, if there is one. sharpness: SAM, if the recipe has it.
     """
 
     def __init__(
@@ -45,47 +45,47 @@ class TrainingStep:
         guard: Guard,
         tally: Tally,
         *,
-        average: RunningMean | None = None,
+        ema: RunningMean | None = None,
         sharpness: SAM | None = None,
         wrapped: nn.Module | None = None,
     ) -> None:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
+        self.device = forward.loader.device
         self.forward: nn.Module = forward if wrapped is None else wrapped
         self.optimizer, self.guard, self.tally = optimizer, guard, tally
-        self.average, self.sharpness = average, sharpness
+        self.ema, self.sharpness = ema, sharpness
         buffers = self.model.backbone.buffers() if self.config.num_shards > 1 else ()
         self.statistics = Statistics(buffers, guard.ranks)
 
     def __call__(self, shards: Sequence[Shard]) -> None:
         """Take one step. shards: this rank's."""
         self.statistics.begin()
-        check = partial(self._before_update, shards)
-        train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=check)
+        complete = partial(self._before_update, shards)
+        train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=complete)
         if self.model.wants_step():
             self._update_head(shards)
-        if self.average is not None:
-            self.average.update()
+        if self.ema is not None:
+            self.ema.update()
 
     def _in_turn(self, shards: Sequence[Shard]) -> Iterator[Shard]:
         """Yield each shard for its forward and backward pass, and prepare and clear up around these."""
         for shard in shards:
             if shard.seed is not None:
-                reseed(self.tally.device, shard.seed)
+                reseed(self.device, shard.seed)
             early, forward = shard is not shards[-1], self.forward
             waiting = forward.no_sync() if early and isinstance(forward, DistributedDataParallel) else nullcontext()
             with waiting, self.statistics.shard(shard.count / shard.total):
                 yield shard if shard.count else replace(shard, picked=None)
 
     def _before_update(self, shards: Sequence[Shard], outputs: Sequence[ShardLoss]) -> None:
-        """Report the losses, combine statistics, check that all numbers are finite, and clip the gradient."""
+        """Report the losses, combine statistics, take SAM's gradient, check that all is finite, and clip."""
         for shard, output in zip(shards, outputs, strict=True):
             self.tally.add(output.names, output.sums, shard.count)
         self.statistics.end()
         if self.sharpness is not None:
             self.statistics.begin()  # every shard starts from the new buffers, to which `ascended` returns
             with self.sharpness.ascended():
-                for shard in self._in_turn(shards):
-                    (self.forward(shard.picked, shard.draw).loss * shard.weight).backward()
+                accumulate(self.forward, self._in_turn(shards))
         norm = self.guard.check_step([output.loss for output in outputs], self.model.parameters())
         if self.config.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
@@ -95,14 +95,14 @@ class TrainingStep:
         ranks, total = self.guard.ranks, shards[0].total
         batches = [self.loader.load(shard.picked) for shard in shards]
         x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
-        with autocast(self.config.precision, self.loader.device):
+        with autocast(self.config.precision, self.device):
             self.model.after_step(ranks.rows(x, total=total), ranks.rows(y, total=total))
 
     def tensors(self) -> list[Tensor]:
         """Return all that a step changes, apart from the tally."""
         states = self.optimizer.state.values()
         momenta = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
-        mean = self.average.state().values() if self.average is not None else ()
+        mean = self.ema.state().values() if self.ema is not None else ()
         sharpness = self.sharpness.state().values() if self.sharpness is not None else ()
         return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *sharpness, *self.guard.tensors()]
 

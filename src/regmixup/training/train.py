@@ -7,7 +7,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from regmixup.training.batch_norm import batch_norms, forward_mixture, refreshin
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
-from regmixup.training.loading import clean_parts, make_loaders, reader
+from regmixup.training.loading import clean_parts, one_more_epoch, reader
 from regmixup.training.loop import Training
 from regmixup.training.optim import EpochMean, copy_values
 from regmixup.training.reporting import OnEpoch, OnStep, counted_on, curves
@@ -75,8 +75,8 @@ def train(
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
     device, engine = choose_device(device), Engine() if engine is None else engine
-    workers = min(4, os.cpu_count() or 1) if workers is None else workers
-    check_count("workers", workers, least=0)
+    if workers is not None:
+        check_count("workers", workers, least=0)
     if tensorboard and find_spec("tensorboard") is None:
         raise ValueError("event files need TensorBoard: pip install 'regmixup[tensorboard]'")
     with joined(device) as ranks:
@@ -91,18 +91,10 @@ def train(
             for index, member in enumerate(run.members()):
                 earlier = index * config.total_epochs
                 train(
-                    member.config,
-                    runs,
-                    root=root,
-                    device=device,
-                    workers=workers,
-                    engine=engine,
-                    tensorboard=tensorboard,
-                    dry_run=dry_run,
-                    on_start=on_start,
-                    on_step=counted_on(on_step, earlier),
-                    on_epoch=counted_on(on_epoch, earlier),
-                )
+                    member.config, runs, root=root, device=device, workers=workers, engine=engine,
+                    tensorboard=tensorboard, dry_run=dry_run, on_start=on_start,
+                    on_step=counted_on(on_step, earlier), on_epoch=counted_on(on_epoch, earlier),
+                )  # fmt: skip
             if ranks.first and not dry_run:
                 record_ensemble(run)
         else:
@@ -132,8 +124,8 @@ def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: 
     resume(training)
     delete_stale_results(training)
     if tensorboard:
-        taken = training.position.epoch * training.steps + training.position.step
-        on_step, on_epoch = stack.enter_context(curves(folder, taken=taken, steps=training.steps))
+        taken = training.position.epoch * training.steps_per_epoch + training.position.step
+        on_step, on_epoch = stack.enter_context(curves(folder, taken=taken, steps=training.steps_per_epoch))
         training.on_step.insert(0, on_step)
         training.on_epoch.insert(0, on_epoch)
     if on_start is not None:
@@ -142,13 +134,13 @@ def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: 
 
 def conclude(training: Training, stop: Stop) -> None:
     """Complete the mean of the weights, show the head the train images, and record that the run has ended."""
-    if isinstance(training.average, EpochMean):
-        complete_mean(training, training.average)
+    if training.swa is not None:
+        complete_mean(training, training.swa)
     finalized = finalize(training)
     for copy in training.copies if finalized else ():
         with copy.in_place():
             finalize(training)
-    if finalized or isinstance(training.average, EpochMean) or training.config.total_epochs == 0:
+    if finalized or training.swa is not None or training.config.total_epochs == 0:
         training.save()
     if training.ranks.first:
         run_folder.write_provenance(training.run.folder, provenance_record(training))
@@ -177,11 +169,10 @@ def estimate_statistics(training: Training) -> None:
     """
     if not batch_norms(training.model):
         return
-    config, workers = replace(training.config, shards=1), min(4, os.cpu_count() or 1)
-    (loader,) = make_loaders(training.dataset, config, training.device, workers=workers, mine=[0])
-    with autocast(config.precision, training.device), refreshing(training.model):
-        forward_mixture(training.model, config, loader)
-    loader.close()
+    config, device = training.config, training.device
+    batches = one_more_epoch(training.dataset, config, device, workers=training.workers)
+    with autocast(config.precision, device), refreshing(training.model):
+        forward_mixture(training.model, config, batches)
 
 
 def finalize(training: Training) -> bool:
@@ -193,12 +184,11 @@ def finalize(training: Training) -> bool:
 def provenance_record(training: Training) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
     config, selection = training.config, training.selection
-    sets = [training.dataset, *([selection.dataset] if selection is not None else [])]
     return {
         "fingerprint": training.run.fingerprint,
         "commit": _commit(),
         "seed": config.seed,
-        "data": {dataset.name: dataset.fingerprint for dataset in sets},
+        "data": {dataset.name: dataset.fingerprint for dataset in training.datasets},
         "input": list(training.shape),
         "transform": training.transform and encode(training.transform),
         "classes": list(training.dataset.classes),
@@ -209,7 +199,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "seconds": round(sum(record["seconds"] for record in training.history), 3),
         **({"init": asdict(training.initial)} if training.initial is not None else {}),
-        **({"selected": selection.record()} if selection is not None and config.select != "last" else {}),
+        **({"selected": selection.record(config.validation)} if selection is not None else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,
