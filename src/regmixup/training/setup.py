@@ -63,9 +63,19 @@ def set_up(
         check_every_process_has_images(loaders[0].num_images, config)
     watched = Validation(config, validation, device, train_set=dataset) if validation is not None else None
     return Training(
-        run=run, dataset=dataset, device=device, ranks=ranks, engine=engine, shape=shape, model=model, initial=initial,
-        loaders=loaders, workers=workers, validation=watched, build_step=build_step,
-    )  # fmt: skip
+        run=run,
+        dataset=dataset,
+        device=device,
+        ranks=ranks,
+        engine=engine,
+        shape=shape,
+        model=model,
+        initial=initial,
+        loaders=loaders,
+        workers=workers,
+        validation=watched,
+        build_step=build_step,
+    )
 
 
 def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
@@ -78,9 +88,14 @@ def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
     if training.ranks.world > 1:
         wrapped = distribute(wrapped)
     step = TrainingStep(
-        forward, training.optimizer, training.guard, training.tally,
-        ema=training.ema, sharpness=training.sharpness, wrapped=wrapped,
-    )  # fmt: skip
+        forward,
+        training.optimizer,
+        training.guard,
+        training.tally,
+        ema=training.ema,
+        sharpness=training.sharpness,
+        wrapped=wrapped,
+    )
     return CapturedStep(step, full=max(full)) if execution.graphs else step
 
 

@@ -91,10 +91,18 @@ def train(
             for index, member in enumerate(run.members()):
                 earlier = index * config.total_epochs
                 train(
-                    member.config, runs, root=root, device=device, workers=workers, engine=engine,
-                    tensorboard=tensorboard, dry_run=dry_run, on_start=on_start,
-                    on_step=counted_on(on_step, earlier), on_epoch=counted_on(on_epoch, earlier),
-                )  # fmt: skip
+                    member.config,
+                    runs,
+                    root=root,
+                    device=device,
+                    workers=workers,
+                    engine=engine,
+                    tensorboard=tensorboard,
+                    dry_run=dry_run,
+                    on_start=on_start,
+                    on_step=counted_on(on_step, earlier),
+                    on_epoch=counted_on(on_epoch, earlier),
+                )
             if ranks.first and not dry_run:
                 record_ensemble(run)
         else:
