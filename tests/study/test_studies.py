@@ -47,7 +47,7 @@ def test_the_page_lists_every_study_with_its_cost():
 
 OTHER_LENGTHS = (
     "cost", "length", "length-mixup", "precision", "batch-norm", "clean-statistics", "last-batches", "causes",
-    "fast-search", "fast-confirm",
+    "fast-search", "fast-confirm", "reliable-search", "reliable-confirm",
 )  # fmt: skip
 """Studies that need fewer epochs than their recipe has, or ask how many are needed."""
 
@@ -69,7 +69,7 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
             assert planned.config.epochs == own.get("epochs", recipe.epochs)
         if name != "fast-search":
             assert planned.config.lr == own.get("lr", recipe.lr)
-        part = "train-90" if study.select and "cifar" in planned.recipe else "train"
+        part = "train-90" if (study.select or study.rank) and "cifar" in planned.recipe else "train"
         assert planned.config.train_set == f"{recipe.train_set.partition('/')[0]}/{part}"
     assert len(study.seeds) in (1, 3, 5)
 

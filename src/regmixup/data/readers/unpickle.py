@@ -26,7 +26,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
         return {_text(key): entry.array if isinstance(entry, _Array) else entry for key, entry in content.items()}
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # in Python: in C, a damaged number of a memo entry takes gigabytes
     def find_class(self, module: str, name: str) -> Any:
         symbol = f"{module}.{name}".replace("._core.", ".core.")  # NumPy 2 has renamed a folder
         if symbol not in _STAND_INS:
