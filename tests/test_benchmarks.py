@@ -48,7 +48,13 @@ def test_every_script_is_run_here():
     assert {path.stem for path in FOLDER.glob("*.py")} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+# What these run is trained, corrupted and measured by other tests, too.
+SLOW = ("finetuning", "corruptions", "soak")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak if name in SLOW else ()) for name in COMMANDS]
+)
 def test_a_benchmark_runs_at_a_tiny_size(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # the scripts set it for this whole process
     if name == "loaders":

@@ -39,7 +39,14 @@ def test_a_python_block_runs(block, tmp_path, monkeypatch):
     exec(compile(block, "document", "exec"), {})
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+# tests/test_huggingface.py trains with transformers, too, whose import takes seconds.
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=pytest.mark.soak if path.stem == "in_huggingface" else ())
+        for path in EXAMPLES
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*does not have many workers")  # of Lightning
 def test_an_example_runs_and_is_short(path, tmp_path, monkeypatch, capsys):
     assert len(path.read_text().splitlines()) < 60

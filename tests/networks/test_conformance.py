@@ -20,7 +20,9 @@ PARAMETERS = {
     ("pyramidnet200", 10): 26_752_702,
     ("timm/resnet50", 1000): 25_557_032,
 }
-each_network = pytest.mark.parametrize("name", NETWORKS, scope="module")  # all tests of one, then of the next
+# All tests of one, then of the next. wrn28-10-sngp is the backbone of wrn28-10 with a head that has tests of its own.
+NAMES = [pytest.param(name, marks=pytest.mark.soak if name == "wrn28-10-sngp" else ()) for name in NETWORKS]
+each_network = pytest.mark.parametrize("name", NAMES, scope="module")
 # What `Classifier` does before the backbone does not depend on the backbone.
 two_networks = pytest.mark.parametrize("name", ["small", "resnet18"])
 

@@ -73,20 +73,14 @@ def train_step(
     before_update: called with the losses of all shards when the gradient is complete.
     """
     optimizer.zero_grad(set_to_none=True)
-    outputs = accumulate(forward, shards)
-    if before_update is not None:
-        before_update(outputs)
-    optimizer.step()
-
-
-def accumulate(forward: Callable[[Any, Draw], ShardLoss], shards: Iterable[Shard]) -> list[ShardLoss]:
-    """Forward and backward each shard, so that their gradients add up; return their losses."""
     outputs = []
     for shard in shards:
         output = forward(shard.picked, shard.draw)
         (output.loss * shard.weight).backward()
         outputs.append(output)
-    return outputs
+    if before_update is not None:
+        before_update(outputs)
+    optimizer.step()
 
 
 class ForwardPass(nn.Module):

@@ -16,7 +16,7 @@ from regmixup.mixing import Draw
 from regmixup.networks.precision import autocast
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
-from regmixup.training.loop import ForwardPass, ShardLoss, accumulate, train_step
+from regmixup.training.loop import ForwardPass, ShardLoss, train_step
 from regmixup.training.optim import RunningMean
 from regmixup.training.reporting import Tally
 from regmixup.training.shards import Shard
@@ -85,7 +85,8 @@ class TrainingStep:
         if self.sharpness is not None:
             self.statistics.begin()  # every shard starts from the new buffers, to which `ascended` returns
             with self.sharpness.ascended():
-                accumulate(self.forward, self._in_turn(shards))
+                for shard in self._in_turn(shards):
+                    (self.forward(shard.picked, shard.draw).loss * shard.weight).backward()
         norm = self.guard.check_step([output.loss for output in outputs], self.model.parameters())
         if self.config.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)

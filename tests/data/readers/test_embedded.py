@@ -1,8 +1,5 @@
 """The embedded datasets: digits, corrupted and mirrored digits, and patches of photographs."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -30,14 +27,6 @@ def keys(dataset):
 @pytest.mark.parametrize("name", FINGERPRINTS)
 def test_the_pixels_never_change(name):
     assert data.load(name).fingerprint == FINGERPRINTS[name]
-
-
-def test_they_are_read_without_scikit_learn():
-    code = (
-        "import sys\nsys.modules['sklearn'] = None\nfrom regmixup import data\n"
-        "assert len(data.load('digits/test')) == 899\nassert len(data.load('photographs/test')) == 520"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_splits_share_no_image_and_together_are_scikit_learns_digits():
