@@ -138,6 +138,7 @@ def test_the_second_notebook_runs(tmp_path, monkeypatch):
     assert len(names["axes"]) == 30
 
 
+@pytest.mark.soak
 def test_the_third_notebook_runs_and_its_stored_tables_are_those_of_the_archives(tmp_path, monkeypatch):
     names, shown = run(NOTEBOOKS["paper-tables"], tmp_path, monkeypatch, NOTEBOOKS["paper-tables"]["metadata"]["small"])
     assert names["digits"].labels == ["dnn", "regmixup"]

@@ -22,6 +22,8 @@ from regmixup.names import unknown
 from regmixup.networks.contract import evaluated
 
 PREFIX = "timm/"
+_TRIALS: dict[tuple[str, int, tuple[int, int]], object] = {}
+"""The features of a trial by network, channels and image size: a run builds the same network several times."""
 
 
 @cache
@@ -48,10 +50,12 @@ def timm_backbone(
     settings: dict[str, Any] = {} if dropout is None else {"drop_rate": 0.0}
     try:
         model = _create(network, in_channels, image_size, num_classes=0, **settings)
-        features = _trial(model, (in_channels, *image_size))
+        if (key := (network, in_channels, image_size)) not in _TRIALS:
+            _TRIALS[key] = _trial(model, (in_channels, *image_size))
     except Exception as error:  # timm's architectures refuse in many ways, bare assertions among them
         sizes = f"image_size={image_size}, in_channels={in_channels}"
         raise ValueError(f"image_size and in_channels must suit {network}, got {sizes}: {error}") from error
+    features = _TRIALS[key]
     if not isinstance(features, Tensor) or features.ndim != 2 or features.numel() == 0:
         raise ValueError(f"network must give features (N, D), which {network} does not for an image of {image_size}")
     return nn.Sequential(model, nn.Dropout(dropout or 0.0)), features.shape[1]
