@@ -6,7 +6,8 @@
 #   make docs          the documentation site, in docs/_build/html; a warning is an error
 #   make notebooks     execute the notebooks of the site anew and store their outputs (about 3 minutes)
 #   make coverage      the test suite with the lines it runs counted
-#   make ray           the launcher on a real Ray cluster: half a minute, which continuous integration adds to `make test`
+#   make pages         do what the pages say: their Python, the examples, the notebooks at small sizes; a minute
+#   make ray           the launcher on a real Ray cluster: half a minute. Continuous integration adds this and the pages to `make test`
 #   make soak          the long campaigns, before a release: kills, losses, every study at smoke scale
 #   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
 #   make wheel         build wheel and sdist into dist/, install the wheel in a clean .venv-wheel, run a study from there
@@ -16,7 +17,7 @@ BIN := .venv/bin
 # Compiled files are kept also where the shell says not to: without them every worker and program compiles all tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test browser docs notebooks coverage ray soak test-lowest wheel clean
+.PHONY: demo test browser docs notebooks coverage pages ray soak test-lowest wheel clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -43,7 +44,10 @@ notebooks: .venv/installed-docs
 	--NotebookClient.record_timing=False *.ipynb && cp *.ipynb $(CURDIR)/docs/notebooks && rm -r $$place
 
 coverage: .venv/installed-dev
-	$(BIN)/pytest -n 2 --cov
+	$(BIN)/pytest -n 2 --cov -m 'not soak and not ray'
+
+pages: .venv/installed-dev
+	$(BIN)/pytest -q -n 2 --dist worksteal -m pages tests
 
 ray: .venv/installed-dev
 	$(BIN)/pytest -q -m ray tests/study/test_launchers.py

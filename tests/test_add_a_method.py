@@ -54,7 +54,7 @@ def add_row(path, row):
     path.write_text(text.replace("\n)\nMETHODS = ", f"\n{row.rstrip()},\n)\nMETHODS = "))
 
 
-@pytest.mark.soak
+@pytest.mark.pages
 def test_following_the_page_adds_an_objective_with_its_tests_its_trace_and_its_name(tmp_path):
     printed = follow(tmp_path)
 

@@ -32,6 +32,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.filterwarnings("ignore:the best temperature")
 def test_a_python_block_runs(block, tmp_path, monkeypatch):
@@ -39,14 +40,8 @@ def test_a_python_block_runs(block, tmp_path, monkeypatch):
     exec(compile(block, "document", "exec"), {})
 
 
-# tests/test_huggingface.py trains with transformers, too, whose import takes seconds.
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.name, marks=pytest.mark.soak if path.stem == "in_huggingface" else ())
-        for path in EXAMPLES
-    ],
-)
+@pytest.mark.pages
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 @pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*does not have many workers")  # of Lightning
 def test_an_example_runs_and_is_short(path, tmp_path, monkeypatch, capsys):
     assert len(path.read_text().splitlines()) < 60

@@ -117,6 +117,7 @@ def test_the_text_agrees_with_the_stored_numbers(name):
     CHECKS[name](stored(NOTEBOOKS[name]))
 
 
+@pytest.mark.pages
 def test_the_first_notebook_runs(tmp_path, monkeypatch):
     names, shown = run(NOTEBOOKS["own-loop"], tmp_path, monkeypatch, NOTEBOOKS["own-loop"]["metadata"]["small"])
     torch.testing.assert_close(names["as_transform"], names["as_objective"], rtol=1e-6, atol=0)
@@ -128,6 +129,7 @@ def test_the_first_notebook_runs(tmp_path, monkeypatch):
     assert "128 images of 64" in shown
 
 
+@pytest.mark.pages
 def test_the_second_notebook_runs(tmp_path, monkeypatch):
     names, shown = run(NOTEBOOKS["own-images"], tmp_path, monkeypatch, NOTEBOOKS["own-images"]["metadata"]["small"])
     for answer in names["answers"].values():
@@ -138,7 +140,7 @@ def test_the_second_notebook_runs(tmp_path, monkeypatch):
     assert len(names["axes"]) == 30
 
 
-@pytest.mark.soak
+@pytest.mark.pages
 def test_the_third_notebook_runs_and_its_stored_tables_are_those_of_the_archives(tmp_path, monkeypatch):
     names, shown = run(NOTEBOOKS["paper-tables"], tmp_path, monkeypatch, NOTEBOOKS["paper-tables"]["metadata"]["small"])
     assert names["digits"].labels == ["dnn", "regmixup"]
