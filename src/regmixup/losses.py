@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ _NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default fo
 class Loss(ABC):
     """Base of the losses that a configuration can record: a frozen dataclass whose fields are its hyper-parameters."""
 
-    retired: ClassVar = {"ignore_index": None}
+    retired: ClassVar[dict[str, Any]] = {"ignore_index": None}
     """Fields that left with the value that stored configurations must have; see `config.decode`."""
 
     @abstractmethod

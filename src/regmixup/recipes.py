@@ -28,7 +28,12 @@ def without_path(init: str) -> str:
 class Recipe:
     """The training of a network: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
 
-    retired: ClassVar = {"transform": "", "layer_decay": 1.0, "sampling": "uniform", "random_erasing": 0.0}
+    retired: ClassVar[dict[str, Any]] = {
+        "transform": "",
+        "layer_decay": 1.0,
+        "sampling": "uniform",
+        "random_erasing": 0.0,
+    }
     """Fields that left with the value that stored configurations must have; see `config.decode`."""
     train_set: str
     """Dataset to train on, for example digits/train."""

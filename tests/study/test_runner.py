@@ -3,6 +3,7 @@
 import re
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,15 +80,21 @@ def test_a_damaged_file_is_made_again_and_the_rows_are_the_same(finished_study, 
     text = MINI.replace("seeds = [0, 1]", "seeds = [0]").replace('methods = ["dnn", "regmixup"]', 'methods = ["dnn"]')
     study = load_study(str(write_mini(tmp_path, text)))
     folder = run_study(study, tmp_path, device="cpu")
-    expected = {path.name: path.read_bytes() for path in folder.iterdir()}
+    expected, rows = {path.name: path.read_bytes() for path in folder.iterdir()}, read_rows(folder / "rows.csv")
     for path in tmp_path.glob(pattern):
         damage(path)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         run_study(study, tmp_path, device="cpu")
-    before, after = expected["rows.csv"].splitlines(), (folder / "rows.csv").read_bytes().splitlines()
-    assert sorted({*before} ^ {*after})[:4] == []
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == expected
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if warning:  # predicted again: another address in memory may change the last bits of a logit
+        assert after.keys() == expected.keys()
+        for row, other in zip(rows, read_rows(folder / "rows.csv"), strict=True):
+            assert replace(other, value=0.0, low=None, high=None) == replace(row, value=0.0, low=None, high=None)
+            for name in ("value", "low", "high"):
+                assert getattr(other, name) == pytest.approx(getattr(row, name), rel=1e-6, nan_ok=True)
+    else:
+        assert after == expected
     assert re.search(warning, " ".join(str(one.message) for one in said))
     assert run_study(study, tmp_path, device="cpu") == folder  # without a warning
 
