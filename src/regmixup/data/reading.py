@@ -9,6 +9,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
         from regmixup.data.images import interpolate
 
         return interpolate(load(name.removeprefix("path:"), root=root))
+    if dataset.corruption and dataset.part:
+        return _load_corrupted(dataset, root)
     if dataset.part or dataset.listed:
         return _load_some(dataset, root)
     if callable(dataset.reader):
@@ -55,11 +58,10 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
     """Load a part of a split (of a folder by the content of its files), or the images on a list."""
     import torch
 
-    from regmixup.data.corruptions import corrupt
     from regmixup.data.folders import cut_folder
     from regmixup.data.images import FolderSet
     from regmixup.data.readers.image_list import listed_indices
-    from regmixup.data.splits import generator_for, stratified
+    from regmixup.data.splits import stratified
 
     if dataset.listed:
         check_files(dataset, root)
@@ -73,12 +75,25 @@ def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
         else:
             pieces = stratified(whole.labels, dataset.part.fractions)
         index = torch.cat([pieces[number] for number in dataset.part.pieces]).sort().values
-    some = whole.select(index, name=dataset.name, info={"part_of": whole.name, "whole": whole.fingerprint})
-    if not dataset.corruption:
-        return some
+    return whole.select(index, name=dataset.name, info={"part_of": whole.name, "whole": whole.fingerprint})
+
+
+def _load_corrupted(dataset: Dataset, root: Path) -> ImageSet:
+    """Load a part of a split and corrupt it."""
+    from regmixup.data.corruptions import corrupt
+    from regmixup.data.splits import generator_for
+
+    assert dataset.part is not None
+    clean = _load_clean(replace(dataset, name=dataset.part.of, corruption="", severity=0), root)
     generator = generator_for(0, dataset.name)
-    images = corrupt(some.images, dataset.corruption, severity=dataset.severity, generator=generator)
-    return replace(some, images=images)
+    images = corrupt(clean.images, dataset.corruption, severity=dataset.severity, generator=generator)
+    return replace(clean, name=dataset.name, images=images)
+
+
+@lru_cache(maxsize=1)
+def _load_clean(dataset: Dataset, root: Path) -> ImageSet:
+    """Load what all corrupted sets of a part are made of: once, as it means reading the whole split."""
+    return _load_some(dataset, root)
 
 
 def _read(dataset: Dataset, reader: str, root: Path) -> ImageSet | Any:
