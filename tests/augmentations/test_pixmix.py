@@ -66,6 +66,8 @@ def test_weights_are_the_released_codes_beta_variables(many):
         (-b[~positive], stats.beta(1, 3)),
     ):
         assert stats.kstest(drawn.numpy(), law.cdf).pvalue > 0.01
+    shares = torch.stack([(1 - a).abs(), b.abs()]).flatten(1)
+    assert abs(float(torch.corrcoef(shares)[0, 1])) < 0.05  # drawn apart
 
 
 def test_without_rounds_an_image_stays_or_is_one_of_augmixs_operations():
