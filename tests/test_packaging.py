@@ -69,7 +69,7 @@ def test_the_metadata_are_those_of_the_project(wheel):
 
 def test_the_sdist_holds_what_is_listed_and_builds_the_same_wheel(wheel, sdist, tmp_path):
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     tree = tmp_path / f"regmixup-{regmixup.__version__}"
     listed = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert all(name.startswith("/") for name in listed), "without it, results/README.md is matched by README.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import shutil
 import tarfile
 import tempfile
 import urllib.request
@@ -122,8 +123,7 @@ def _install(source: Source, arrived: Path, root: Path) -> None:
         return
     with tempfile.TemporaryDirectory(dir=arrived.parent) as temporary:
         if source.unpack == "tar":
-            with tarfile.open(arrived) as tar:
-                tar.extractall(temporary, filter="data")  # which refuses paths that lead outside
+            _unpack_tar(arrived, Path(temporary))
         else:
             with zipfile.ZipFile(arrived) as zipped:
                 zipped.extractall(temporary)  # which removes .. and leading slashes
@@ -133,3 +133,17 @@ def _install(source: Source, arrived: Path, root: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
     arrived.unlink()
+
+
+def _unpack_tar(archive: Path, folder: Path) -> None:
+    """Write the regular files of an archive into a folder. `extractall` is safe only from Python 3.11.4 on."""
+    with tarfile.open(archive) as tar:
+        for member in filter(tarfile.TarInfo.isfile, tar):
+            path = folder / member.name.lstrip("/")
+            if ".." in path.parts:
+                raise FetchError(f"{archive.name} must hold files of its own folder, got {member.name!r}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = tar.extractfile(member)
+            assert content is not None
+            with content, path.open("wb") as out:
+                shutil.copyfileobj(content, out)
