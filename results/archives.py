@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is measured: on which set, by which metric and score. scale: to the unit that tables show."""
+    """A measured quantity: on which set, by which metric and score. scale: to the unit that tables show."""
 
     dataset: str
     metric: str

@@ -27,7 +27,7 @@ from regmixup.networks.gp_head import GaussianProcess
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import MeanField
-from regmixup.predictions.forward import pair_of
+from regmixup.predictions.forward import pair_of, weights_device
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
@@ -244,7 +244,7 @@ class Predictor(Facts):
         images = self._to_tensor(images)
         single = images.ndim == len(self.input_shape)
         batch = self._checked(images[None] if single else images)
-        device = _device_of(self.module)
+        device = weights_device(self.module)
         with torch.no_grad():
             outputs = [self.module(part.to(device)) for part in batch.split(batch_size)]
         decided = {name: torch.cat([output[name] for output in outputs]).cpu() for name in outputs[0]}
@@ -319,11 +319,6 @@ def open_single(run: Run | str | Path) -> Run:
     return run
 
 
-def _device_of(module: nn.Module) -> torch.device:
-    """Return where the weights are; the CPU for a module without any."""
-    return next((p.device for p in module.parameters()), torch.device("cpu"))
-
-
 def _undecided(network: nn.Module, normalize: Normalization | None = None) -> Deployable:
     """Return a module for logits, before anything is fitted."""
     return Deployable(network, temperature=1.0, score=MSP, threshold=0.0, normalize=normalize)
@@ -352,7 +347,7 @@ def _run_over(
 
     name: of the argument that the batches are. shape: that inputs must have; None, that of the first batch.
     """
-    device, logits, labels, are_pixels = _device_of(module), [], [], True
+    device, logits, labels, are_pixels = weights_device(module), [], [], True
     for batch in batches:
         x, y = pair_of(batch, name, labelled=labelled)
         shape = tuple(x.shape[1:]) if shape is None else shape

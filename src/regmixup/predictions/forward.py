@@ -40,7 +40,7 @@ def predict_batches(
     role: what the dataset is for; "" reads it from the name.
     precision: of the forward passes; see `regmixup.networks.precision`. float32 is float32 on CUDA, too, and not TF32.
     """
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = weights_device(model)
     check_precision(precision, device)
     logits: list[Tensor] = []
     labels: list[Tensor] = []
@@ -109,3 +109,8 @@ def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tens
         f"batches of {dataset or 'a dataset'} must be (images, labels) pairs of tensors (N, ...) and (N,), such as "
         f"those of torch.utils.data.DataLoader(dataset, batch_size=64), got {got}; labels are integers"
     )
+
+
+def weights_device(model: nn.Module) -> torch.device:
+    """Return where the weights of a model are; the CPU for a model without any."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))

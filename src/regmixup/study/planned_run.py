@@ -139,8 +139,12 @@ class PlannedRun:
         """Return the line that T and sigma_0 come from: the companion, evaluated on its validation images alone."""
         if self.companion is None:
             return None
-        kept = {name: getattr(self.evaluate, name) for name in ("validation", "resamples", "precision")}
-        return replace(self, config=self.companion, companion=None, evaluate=Evaluation(**kept))
+        evaluation = Evaluation(
+            precision=self.evaluate.precision,
+            validation=self.evaluate.validation,
+            resamples=self.evaluate.resamples,
+        )
+        return replace(self, config=self.companion, companion=None, evaluate=evaluation)
 
     def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""

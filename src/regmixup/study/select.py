@@ -61,7 +61,8 @@ def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
         if planned.evaluate.validation:
             name = planned.method if study.select else planned.label
             groups.setdefault((planned.recipe, name), {}).setdefault(planned.label, []).append(planned)
-    return [choice for (_, name), runs in groups.items() if (choice := _choice(study, name, runs, rows)) is not None]
+    choices = [_choice(study, name, candidates, rows) for (_, name), candidates in groups.items()]
+    return [choice for choice in choices if choice is not None]
 
 
 def _choice(study: Study, name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:

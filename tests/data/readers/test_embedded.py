@@ -1,5 +1,7 @@
 """The embedded datasets: digits, corrupted and mirrored digits, and patches of photographs."""
 
+import sys
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -7,6 +9,7 @@ import torch
 
 from regmixup import data
 from regmixup.data.catalogue import DIGIT_CORRUPTIONS, find
+from regmixup.data.readers import embedded
 
 SPLITS = ("digits/train", "digits/val", "digits/test")
 FINGERPRINTS = {
@@ -22,6 +25,14 @@ FINGERPRINTS = {
 def keys(dataset):
     """Each image with its label, as one hashable value."""
     return [(image.numpy().tobytes(), int(label)) for image, label in zip(dataset.images, dataset.labels, strict=True)]
+
+
+def test_they_are_read_without_scikit_learn(monkeypatch):
+    for name in ("sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    embedded._arrays.cache_clear()
+    assert len(data.load("digits/test")) == 899
+    assert len(data.load("photographs/test")) == 520
 
 
 @pytest.mark.parametrize("name", FINGERPRINTS)
