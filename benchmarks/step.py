@@ -36,7 +36,9 @@ from torchvision.transforms.functional import to_pil_image
 
 import regmixup as rm
 from regmixup import networks
+from regmixup.config import encode
 from regmixup.data.images import ImageSet
+from regmixup.methods import images_per_clean_image
 from regmixup.networks.precision import cudnn
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
@@ -91,7 +93,8 @@ def teraflop(network: str, method: str) -> float:
     model = networks.build(network, num_classes=10).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.zeros(1, 3, 32, 32))
-    return 3 * counter.get_total_flops() * BATCH * (2 if method == "regmixup" else 1) / 1e12
+    images = images_per_clean_image(encode(rm.configure("cifar10-resnet18", method).objective))
+    return 3 * counter.get_total_flops() * BATCH * images / 1e12
 
 
 def synthetic() -> ImageSet:
