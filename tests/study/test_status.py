@@ -62,12 +62,14 @@ def test_a_step_takes_as_long_as_the_images_that_it_forwards():
     """In the ratio of RegMixup, which forwards two; with a constraint or a head, in that of eager steps."""
     times = {
         name: relative_time(name, configure("cifar10-wrn28-10", name))
-        for name in ("dnn", "mixup", "kfac-llla", "regcutmix", "regmixup+cutmix", "dnn-sn")
+        for name in ("dnn", "mixup", "kfac-llla", "regcutmix", "regmixup+cutmix", "dnn-sn", "rotation", "sure")
     }
     assert times["dnn"] == times["mixup"] == times["kfac-llla"] == 1
     assert times["regcutmix"] == pytest.approx(20.31 / 10.89)
     assert times["regmixup+cutmix"] == pytest.approx((10.89 + 20.31) / 2 / 10.89)
     assert times["dnn-sn"] == pytest.approx(46.6 / 17.3)
+    assert times["rotation"] == pytest.approx(1 + 3 * (20.31 / 10.89 - 1))  # four images, and a head that costs nothing
+    assert times["sure"] == pytest.approx(2 * 20.31 / 10.89)  # SAM's two passes of two images
     twice = replace(configure("cifar10-resnet18", "regmixup"), objective=RegMixup(samples=2))
     assert relative_time("regmixup", twice) == pytest.approx(1 + 2 * (3.49 / 2.35 - 1))
     dense = configure("cifar10-densenet121", "regmixup")

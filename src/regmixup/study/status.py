@@ -65,13 +65,14 @@ def relative_time(method: str, config: TrainConfig) -> float:
     """Return the time of a step of a method, relative to plain training.
 
     A step that forwards p images for a clean one takes 1 + (p - 1) (regmixup - dnn) / dnn, as measured in compiled
-    steps. A constraint or a head adds more than images: there it is the ratio of eager steps. SAM doubles all of it.
+    steps. A constraint, a GP or an RBF head adds more than images: there it is the ratio of eager steps. SAM doubles all
+    of it.
     """
     passes = 1 if config.sharpness == "none" else 2
     # Without a measurement of its own, a network has the ratios of ResNet-50, or of WRN-28-10 where it is more like it.
     network = config.network.removesuffix("-sngp")
     similar = "wrn28-10" if network in ("wrn28-10", "timm/resnet50") else "resnet50"
-    if config.constraint is None and config.head_name == "linear":
+    if config.constraint is None and config.head_name not in ("gp", "rbf"):
         compiled = step_times()["compiled"].get(network) or step_times()["compiled"][similar]
         images = images_per_clean_image(encode(config.objective))
         return passes * (1 + (images - 1) * (compiled["regmixup"] / compiled["dnn"] - 1))
