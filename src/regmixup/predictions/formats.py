@@ -178,18 +178,25 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
             "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
             f"K - 1; or name them, such as --columns 'logit_*', {_got(others)}"
         )
-    arrays: dict[str, Any] = {"labels": np.array(labels)} if of_labels else {}
-    table = np.array(numbers).reshape(-1, len(chosen))
-    for name, prefixes in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
-        of_field = [i for i, column in enumerate(chosen) if column.prefix in prefixes]
-        classes = [chosen[i].class_name for i in of_field]
-        if of_field and arrays.setdefault("classes", classes) != classes:
-            contract = "columns of logits and of probs must name the same classes in the same order"
-            raise ValueError(f"{contract}, {_got(columns)}")
-        if of_field:
-            arrays[name] = table[:, of_field]
+    arrays = _by_field(np.array(numbers).reshape(-1, len(chosen)), chosen)
+    if of_labels:
+        arrays["labels"] = np.array(labels)
     left_out = [repr(column.name) for column in others if column not in chosen]
     return Contents(arrays, notes=[f"left out: {', '.join(left_out)}"] if left_out else [])
+
+
+def _by_field(table: np.ndarray, columns: Sequence[_Column]) -> dict[str, Any]:
+    """Return the logits and the probabilities of a table, as far as it has them, and the names of their classes."""
+    arrays: dict[str, Any] = {}
+    for name, prefixes in {"logits": ("", "logit", "class"), "probs": ("prob",)}.items():
+        places = [place for place, column in enumerate(columns) if column.prefix in prefixes]
+        if not places:
+            continue
+        arrays[name], classes = table[:, places], [columns[place].class_name for place in places]
+        if arrays.setdefault("classes", classes) != classes:
+            contract = "columns of logits and of probs must name the same classes in the same order"
+            raise ValueError(f"{contract}, {_got(columns)}")
+    return arrays
 
 
 def _class_columns(columns: Sequence[_Column], patterns: Sequence[str]) -> list[_Column]:
