@@ -93,20 +93,17 @@ def values(method: Method) -> str:
 
 
 def cost(name: str) -> str:
-    """Return the measured times of a step of 128 images, eager."""
+    """Return the measured times of a step of 128 images."""
     if name in ("kfac-llla", "deep-ensemble"):
         return {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards."}.get(name, "Five times `dnn`.")
-    times = step_times()["eager"]
     lines = [
-        [network, f"{times[network][name]:.1f}", f"{times[network][name] / times[network]['dnn']:.2f}"]
-        for network in ("wrn28-10", "resnet50")
-        if name in times[network]
+        [network, how, f"{times[name]:.2f}", f"{times[name] / times['dnn']:.2f}"]
+        for how in ("compiled", "eager")
+        for network, times in step_times()[how].items()
+        if network != "how" and name in times
     ]
-    return (
-        markdown_table(["network, one H200, eager", "ms per step", "relative to dnn"], lines)
-        if lines
-        else "Not measured.\n"
-    )
+    heads = ["network, one H200", "step", "ms", "relative to dnn"]
+    return markdown_table(heads, lines) if lines else "Not measured.\n"
 
 
 def results(name: str) -> str:

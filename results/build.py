@@ -1,9 +1,9 @@
-"""Write what the archives beside this file say: results.csv, and the tables and figures that the pages include.
+"""Write what the archives beside this file say: results.csv, and the tables and figures of the pages.
 
     python results/build.py                # after archives were added; tests compare what it writes
 
-Pages are written by hand. A number that a page quotes has its key in results.csv behind it, in a comment, and a test
-compares the two.
+Pages are written by hand. A table stands below a comment that names it. A number that a page quotes has its key in
+results.csv behind it, in a comment, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
-TABLES = ROOT / "docs" / "tables"
+MARKED = re.compile(r"(<!-- table: (\S+) -->\n)(?:\|.*\n)*")
 C10, C100 = "cifar10/train", "cifar100/train"
 TITLES = {"dnn": "plain", "regmixup": "RegMixup", "regmixup+regcutmix": "RegMixup / RegCutMix coin"}
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
@@ -349,15 +350,12 @@ def paper_setting() -> str:
     return markdown_table(["training", "n", *columns], lines)
 
 
-def leaderboard() -> str:
+def leaderboard(train_set: str) -> str:
     """Return every method with everything that matters: quality and cost."""
-    c10 = means(
-        [*(setting(method, 100) for method in METHODS), setting("dnn", 200), setting("regmixup", 200)], HEADLINE
-    )
-    c100 = means(
-        [setting(method, 200, C100) for method in METHODS[:5] if setting(method, 200, C100) in load()], HEADLINE
-    )
-    return f"CIFAR-10:\n\n{c10}\nCIFAR-100:\n\n{c100}"
+    settings = [setting(method, 200, C100) for method in METHODS if setting(method, 200, C100) in load()]
+    if train_set == C10:
+        settings = [*(setting(method, 100) for method in METHODS), setting("dnn", 200), setting("regmixup", 200)]
+    return means(settings, HEADLINE)
 
 
 def against(reference: str, head: str) -> str:
@@ -382,10 +380,11 @@ def cifar100() -> str:
     return differences(lines, COMPARED, head="CIFAR-100, 200 epochs")
 
 
-PAGES: dict[str, Callable[[], str]] = {
+TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "equal-cost": equal_cost,
-    "leaderboard": leaderboard,
+    "leaderboard-cifar10": lambda: leaderboard(C10),
+    "leaderboard-cifar100": lambda: leaderboard(C100),
     "paper-resnet50": paper_setting,
     "length": lambda: means(
         [setting(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],
@@ -409,14 +408,12 @@ PAGES: dict[str, Callable[[], str]] = {
     "openood": openood,
     "claims": claims.table,
 }  # fmt: skip
-"""The tables by the name of their file under docs/tables."""
+"""The tables by the names that pages call them."""
 
 
-def replace_readme_table(path: Path) -> None:
-    """Write the headline between its two markers in the README."""
-    start, end = "<!-- table: headline -->\n", "<!-- end of table -->"
-    before, _, rest = path.read_text(encoding="utf-8").partition(start)
-    path.write_text(before + start + headline() + end + rest.partition(end)[2], encoding="utf-8")
+def with_tables(text: str) -> str:
+    """Return a page with its tables made again."""
+    return MARKED.sub(lambda marked: marked[1] + TABLES[marked[2]](), text)
 
 
 def main() -> None:
@@ -425,11 +422,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.lists:
         write_openood(options.lists, RESULTS / "openood.csv")
-    TABLES.mkdir(exist_ok=True)
     write_csv(RESULTS / "results.csv")
-    for name, make in PAGES.items():
-        (TABLES / f"{name}.md").write_text(make(), encoding="utf-8")
-    replace_readme_table(ROOT / "README.md")
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
     figures.write(ROOT / "docs" / "images")
 
 
