@@ -9,6 +9,7 @@ import csv
 import gzip
 import json
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,17 +18,15 @@ from pathlib import Path
 from statistics import fmean
 
 RESULTS = Path(__file__).parent
+STEP_TIMES = RESULTS.parent / "src" / "regmixup" / "study" / "step_times.toml"
 STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
 MILLISECONDS = {
-    ("resnet18", 1.0): 2.34,
-    ("resnet18", 2.0): 3.45,
-    ("resnet50", 1.0): 6.66,
-    ("resnet50", 2.0): 11.16,
-    ("wrn28-10", 1.0): 10.89,
-    ("wrn28-10", 2.0): 20.31,
+    network: {1.0: times["dnn"], 2.0: times["regmixup"]}
+    for network, times in tomllib.loads(STEP_TIMES.read_text(encoding="utf-8"))["compiled"].items()
+    if network != "how"
 }
-"""Milliseconds of a step by network and images forwarded for a clean one: one H200, nothing beside it (docs/log.md)."""
+"""Milliseconds of a step by network and images forwarded for a clean one: one H200, nothing beside it."""
 FORWARDED = {"regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0}
 """Images that a step forwards for a clean one, where that is not one."""
 MEMBERS = {"deep-ensemble": 5}
@@ -70,7 +69,7 @@ class Setting:
     @property
     def minutes(self) -> float | None:
         """Return the GPU minutes of training alone on one H200; None where no step of that size was measured."""
-        steps = {forwarded: ms for (network, forwarded), ms in MILLISECONDS.items() if network == self.network}
+        steps = dict(MILLISECONDS.get(self.network, {}))
         if self.forwarded == 1.5 and steps:  # a coin at every step between one image and two
             steps[1.5] = (steps[1.0] + steps[2.0]) / 2
         if self.forwarded not in steps or "separate" in self.method:

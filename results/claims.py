@@ -207,7 +207,7 @@ def _papers(claim: Claim, family: str) -> str:
 
 def _cost_line() -> list[str]:
     ratios = {
-        network: MILLISECONDS[network, 2.0] / MILLISECONDS[network, 1.0]
+        network: MILLISECONDS[network][2.0] / MILLISECONDS[network][1.0]
         for network in ("resnet18", "resnet50", "wrn28-10")
     }
     told = "; ".join(f"{network} {ratio:.2f}" for network, ratio in ratios.items())
