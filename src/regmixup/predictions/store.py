@@ -120,14 +120,15 @@ def from_probs(probs: Tensor, labels: Tensor, *, dataset: str = "") -> Predictio
     exact = torch.promote_types(probs.dtype, torch.float32)
     logits = probs.to(exact).clamp(min=1e-12).log()
     predictions = Predictions(logits, labels, dataset=dataset, info={"logits": LOG_OF_PROBS})
-    _check_probs(probs)
+    check_probs(probs)
     return predictions
 
 
-def _check_probs(probs: Tensor) -> None:
+def check_probs(probs: Tensor, name: str = "probs") -> None:
+    """Raise unless all rows (N, K) are probabilities, give or take their rounding. name: theirs, in the error."""
     if not look_like_probabilities(probs):
         low, high = (float(bound) for bound in probs.aminmax())
-        raise ValueError(f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
+        raise ValueError(f"{name} must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
 
 
 def _assemble(contents: Contents, dataset: str) -> Predictions:
@@ -150,7 +151,7 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
         info["logits"] = LOG_OF_PROBS
         notes.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
     elif "probs" in tensors:
-        _check_probs(tensors["probs"])
+        check_probs(tensors["probs"])
     if notes:
         info["read_as"] = "; ".join(notes)
     predictions = Predictions(**tensors, dataset=info.pop("dataset"), role=cast("Role", info.pop("role")), info=info)
