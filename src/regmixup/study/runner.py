@@ -128,6 +128,9 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
             check_trainable(run)
     if job.archive is not None and tasks:
         check_writable(job.archive / run_folder.ARCHIVED)
+        beside = [job.archive.parent / name for name in study.reuses]
+        if absent := [str(folder) for folder in beside if not folder.is_dir()]:
+            warnings.warn(f"nothing is reused from {', '.join(absent)}: no such folder", stacklevel=3)
     if missing := missing_data([task.planned for task in tasks], job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
