@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.names import check_name
+from regmixup.names import check_name, shortened
 from regmixup.predictions.formats import Contents, number_labels, read
 from regmixup.storage import save_tensors
 from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities
@@ -143,6 +143,9 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
     if table is None or table.ndim != 2 or len(table) == 0 or table.shape[1] < 2:
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
         raise ValueError(f"it must hold logits or probs of shape (N, K), N >= 1, K >= 2, got {shapes or 'nothing'}")
+    names = [str(name) for name in ([] if classes is None else classes)]
+    if classes is not None and not len({*names}) == len(names) == table.shape[1]:
+        raise ValueError(f"classes must be {table.shape[1]} different names, got {shortened(names, 20)}")
     tensors.setdefault("labels", torch.full((len(table),), -1))
     info = {"dataset": dataset, "role": "", **info}
     if "logits" not in tensors:
