@@ -236,3 +236,16 @@ def test_an_evaluation_is_known_by_its_posthoc_map_and_by_the_companion_of_all_s
     assert not {*first.values()} & {*second.values()}
     alone = text.replace("companion", "companion-per-seed")
     assert stems(alone) == stems(alone.replace("[0, 1]", "[1, 0]"))
+
+
+def test_labels_too_long_for_a_file_have_names_of_their_own(tmp_path):
+    """A file system takes 255 bytes; a study must not fail after its training for the want of one."""
+    fields = {"pairing": '"derangement"', "scale": '"mean"', "lam": '"batch"', "alpha": 20.0, "eta": 1.0}
+    lines = [f"objective.{part}.{name} = [{value}]" for part in ("first", "second") for name, value in fields.items()]
+    grid = "\n".join(['[grid."regmixup+regcutmix"]', *lines, "momentum = [0.9, 0.8]"])
+    text = MINI.replace('"dnn", "regmixup"', '"regmixup+regcutmix"').replace("[train]", f"{grid}\n[train]")
+    runs = [planned for planned in load_study(str(write_mini(tmp_path, text))).runs() if planned.config.seed == 0]
+    stems = {planned.stem for planned in runs}
+    assert len(runs) == len(stems) == 2
+    assert all(len(planned.label) > 150 for planned in runs)
+    assert all(len(stem) == 150 + len("-12345678") for stem in stems)
