@@ -184,6 +184,12 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
     into: the folder to write to; default, the study's own. Return None if no run is done. The kind of device decides
     the precision and so the names of runs: the one with more of them is taken.
     """
+    if missing_choices(study, runs):  # other runs may have the values that the choices replace
+        folder = study_folder(study, runs)
+        raise ValueError(
+            f"study must not be {study.name}, which confirms what {study.confirms} selected: report the folder of the "
+            f"study with these choices, {folder}-selected"
+        )
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
     tasks: list[Task] = []
     for device in (torch.device("cuda"), torch.device("cpu")):
