@@ -194,6 +194,15 @@ def test_what_model_predictions_hold_is_not_given_twice(name, given):
         evaluate(ModelPredictions(test=TEST), **{name: given})
 
 
+def test_an_ood_set_has_another_name_than_the_test_set():
+    """As of mine/test.npz and svhn/test.npz: figures would draw one of them for both."""
+    with pytest.raises(
+        ValueError, match=r"^an OOD set must have another name than the test set, got 'toy/test': change"
+    ):
+        evaluate(TEST, ood=[replace(OOD[0], dataset="toy/test")])
+    assert evaluate(replace(TEST, dataset=""), ood=[replace(OOD[0], dataset="")], bootstrap=None)
+
+
 def test_probs_that_are_none_are_refused():
     """A sigmoid's outputs do not sum to 1: their likelihood would be too good."""
     sigmoid = replace(TEST, probs=TEST.logits.sigmoid())

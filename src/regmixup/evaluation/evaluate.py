@@ -187,6 +187,9 @@ def _check_sets(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) ->
         if count > 1:
             raise ValueError(f"each dataset must be given once, got {name or 'one without a name'} {count} times")
     names = [predictions.dataset for predictions in model.ood]
+    if model.test.dataset and model.test.dataset in names:
+        remedy = "change dataset=, the name of a file, or --names"
+        raise ValueError(f"an OOD set must have another name than the test set, got {model.test.dataset!r}: {remedy}")
     for group, datasets in groups.items():
         listed = [*datasets] if isinstance(datasets, Collection) and not isinstance(datasets, str) else []
         if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed} or group in names:
