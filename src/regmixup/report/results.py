@@ -125,15 +125,18 @@ class Results:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
-        runs = []
-        for entry in study["runs"]:
-            recipe = study["recipes"][entry["recipe"]]
-            known = {"calibration": recipe["evaluate"]["calibration"], "train_images": recipe.get("images")}
-            runs.append(RunRecord(**entry | known | {"folder": folder.parent / entry["folder"]}))
         try:
+            runs = []
+            for entry in study["runs"]:
+                recipe = study["recipes"][entry["recipe"]]
+                known = {"calibration": recipe["evaluate"]["calibration"], "train_images": recipe.get("images")}
+                runs.append(RunRecord(**entry | known | {"folder": folder.parent / entry["folder"]}))
             rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
-        except ValueError as error:
-            raise ValueError(f"{error}. `regmixup study` makes the file again") from error
+        except (KeyError, TypeError, ValueError) as error:
+            what = (
+                error if isinstance(error, ValueError) else f"{folder / 'study.json'} is of another version ({error!r})"
+            )
+            raise ValueError(f"{what}. `regmixup study` makes the file again") from error
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
         into, ranked = Path(out) if out is not None else folder, study.get("rank", False)
