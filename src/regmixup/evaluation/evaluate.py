@@ -93,9 +93,14 @@ def evaluate(
     ['noise', 'test']
     """
     if isinstance(subject, ModelPredictions):
-        named = {"loaders": loaders, "validation": validation, "train": train, "shift": shift or None}
-        named |= {"ood": ood or None, "posthoc": posthoc, "temperature": temperature}
-        if extra := [name for name, given in named.items() if given is not None]:
+        given: dict[str, object] = {
+            "loaders": loaders,
+            "validation": validation,
+            "train": train,
+            "shift": shift or None,
+        }
+        given |= {"ood": ood or None, "posthoc": posthoc, "temperature": temperature}
+        if extra := [name for name, argument in given.items() if argument is not None]:
             raise ValueError(f"{', '.join(extra)} must be left out with ModelPredictions, which hold all of these")
         model = subject
     elif isinstance(subject, Predictions):
