@@ -132,6 +132,13 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
     assert re.search("network .* epochs 5, .* ema 0.99, ", sources(setting)["recipe"]), "in the order of a recipe"
 
 
+def test_the_title_of_a_setting_names_every_network_that_a_grid_varies(finished_study, monkeypatch):
+    own = RunRecord.config.func
+    monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"network": f"{run.label}-net"}))
+    (setting,) = Results.open(finished_study.folder).settings
+    assert setting.title == "dnn-net on digits, regmixup-net on digits"
+
+
 def test_the_sources_name_what_any_run_was_made_with(results, monkeypatch):
     """Archives of two machines may be merged: the versions and the data of the first run are not those of all."""
     (setting,) = results.settings

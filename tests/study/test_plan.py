@@ -249,3 +249,12 @@ def test_labels_too_long_for_a_file_have_names_of_their_own(tmp_path):
     assert len(runs) == len(stems) == 2
     assert all(len(planned.label) > 150 for planned in runs)
     assert all(len(stem) == 150 + len("-12345678") for stem in stems)
+
+
+def test_the_train_images_are_those_of_each_run_and_not_of_the_last_of_the_recipe(tmp_path):
+    text = MINI.replace("[train]", '[grid.dnn]\ntrain_set = ["digits/train", "digits/val"]\n[train]')
+    text = text.replace('validation = "digits/val"\n', "")
+    entries = [planned.entry("folder") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:3]
+    assert [(entry["label"], entry["train_images"]) for entry in entries] == [
+        ("dnn(train_set=digits/train)", 450), ("dnn(train_set=digits/val)", 448), ("regmixup", 450),
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 from regmixup import run_folder
 from regmixup.methods import METHODS, REFERENCE
+from regmixup.names import shortened
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Design
 from regmixup.storage import read_json, read_rows, read_table
@@ -128,9 +129,9 @@ class Results:
         try:
             runs = []
             for entry in study["runs"]:
-                recipe = study["recipes"][entry["recipe"]]
-                known = {"calibration": recipe["evaluate"]["calibration"], "train_images": recipe.get("images")}
-                runs.append(RunRecord(**entry | known | {"folder": folder.parent / entry["folder"]}))
+                calibration = study["recipes"][entry["recipe"]]["evaluate"]["calibration"]
+                place = folder.parent / entry["folder"]
+                runs.append(RunRecord(**entry | {"calibration": calibration, "folder": place}))
             rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
         except (KeyError, TypeError, ValueError) as error:
             what = (
@@ -154,7 +155,11 @@ class Results:
         for row in self.rows:
             if (row.run, row.method) in places:
                 rows[places[row.run, row.method]].append(row)
-        titles = {name: _title(members[0].config) for name, members in runs.items()}
+        # A grid may vary the network and the train set, too.
+        titles = {
+            name: shortened([*dict.fromkeys(_title(run.config) for run in members)], 3)
+            for name, members in runs.items()
+        }
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], runs[name], rows[name], ranked=self.ranked) for name in runs]

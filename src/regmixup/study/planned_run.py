@@ -165,6 +165,7 @@ class PlannedRun:
             "label": self.label,
             "recipe": self.recipe,
             "seed": self.config.seed,
+            "train_images": find(self.config.train_set).images,
             "folder": folder,
             "stem": self.stem,
             "posthoc": encode(self.posthoc) if self.posthoc is not None else None,

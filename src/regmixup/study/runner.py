@@ -16,7 +16,6 @@ import torch
 
 from regmixup import run_folder
 from regmixup.config import encode
-from regmixup.data.catalogue import find
 from regmixup.data.files import MissingDataError, data_root
 from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
@@ -169,10 +168,7 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
         write_rows(folder / "rows.csv", rows)
         # At smoke scale the sets are not those of the study file.
-        by_recipe = {
-            planned.recipe: {"images": find(planned.config.train_set).images, "evaluate": encode(planned.evaluate)}
-            for planned in study.runs()
-        }
+        by_recipe = {planned.recipe: {"evaluate": encode(planned.evaluate)} for planned in study.runs()}
         record = {**encode(study), "recipes": by_recipe, "runs": entries, "rows_digest": digest(folder / "rows.csv")}
         write_json(folder / "study.json", record)
         write_selected(study, folder)
