@@ -86,16 +86,19 @@ class Setting:
     def design(self) -> Design:
         """Return which comparisons with the reference method its runs allow."""
         references = {run.folder.name for run in self.of(REFERENCE)}
-        one_temperature, untested = set(), {}
+        one_temperature, untested, ensembles = set(), {}, set()
         for label in self.labels:
             runs = self.of(label)
             if len(runs) > 1 and runs[0].calibration == "companion":
                 one_temperature.add(label)
                 if (runs[0].posthoc or {}).get("prior_variance", "none") is None:  # the companion's, then
                     untested[label] = ONE_PRIOR_VARIANCE
-            if any(references.intersection(run.provenance.get("members", ())) for run in runs):
+            members = [name for run in runs for name in run.provenance.get("members", ())]
+            if members:
+                ensembles.add(label)
+            if references.intersection(members):
                 untested[label] = OWN_MEMBERS
-        return Design(one_temperature=frozenset(one_temperature), untested=untested)
+        return Design(frozenset(one_temperature), untested, frozenset(ensembles))
 
     @cached_property
     def aggregation(self) -> Aggregation:
