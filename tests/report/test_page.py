@@ -132,6 +132,14 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
     assert re.search("network .* epochs 5, .* ema 0.99, ", sources(setting)["recipe"]), "in the order of a recipe"
 
 
+def test_what_a_run_has_instead_of_its_methods_own_parts_is_a_note(results):
+    runs = [replace(run, changed=["objective B instead of A"] * (run.label == "regmixup")) for run in results.runs]
+    ((table, *_),) = study_tables(replace(results, runs=runs))
+    notes = {label: " ".join(cells[0].notes) for label, cells in table.lines.items()}
+    assert "; objective B instead of A." in notes["regmixup"]
+    assert "objective" not in notes["dnn"]
+
+
 def test_the_title_of_a_setting_names_every_network_that_a_grid_varies(finished_study, monkeypatch):
     own = RunRecord.config.func
     monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"network": f"{run.label}-net"}))

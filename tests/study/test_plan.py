@@ -1,5 +1,6 @@
 """Study files: read, checked, expanded."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -258,3 +259,13 @@ def test_the_train_images_are_those_of_each_run_and_not_of_the_last_of_the_recip
     assert [(entry["label"], entry["train_images"]) for entry in entries] == [
         ("dnn(train_set=digits/train)", 450), ("dnn(train_set=digits/val)", 448), ("regmixup", 450),
     ]  # fmt: skip
+
+
+def test_values_that_the_label_does_not_name_are_told_beside_the_papers_number(tmp_path):
+    for values, labels, changed in (("5", ["dnn", "regmixup"], 1), ("[5]", ["dnn", "regmixup(alpha=5)"], 0)):
+        text = MINI.replace("[train]", f"[grid.regmixup]\nobjective.alpha = {values}\n[train]")
+        plain, mixed = [planned.entry("") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:2]
+        assert [plain["label"], mixed["label"]] == labels
+        assert (plain["changed"], len(mixed["changed"])) == ([], changed)
+        if changed:
+            assert re.fullmatch(r"objective RegMixup\(alpha=5.* instead of RegMixup\(alpha=20.*", mixed["changed"][0])

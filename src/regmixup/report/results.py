@@ -31,7 +31,7 @@ class RunRecord:
     label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from.
     stem: the stem of the files of its rows and figures. posthoc: its posthoc map, as plain values.
     calibration: where its T and sigma_0 come from, as the study file says. train_images: how many it was trained on;
-    None where the study does not say so.
+    None where the study does not say so. changed: what it has instead of the method's own parts, in words.
     """
 
     folder: Path
@@ -43,6 +43,7 @@ class RunRecord:
     posthoc: dict[str, Any] | None = None
     calibration: str = "holdout"
     train_images: int | None = None
+    changed: Sequence[str] = ()
 
     @cached_property
     def config(self) -> dict[str, Any]:

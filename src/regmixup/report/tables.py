@@ -36,7 +36,10 @@ def study_tables(results: Results) -> list[list[Table]]:
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
     """Make a table of the columns that have a value. subject: distinguishes it from the setting's first table."""
-    changed = {run.label: changed_fields(run.config, recipe=run.recipe, method=run.method) for run in setting.runs}
+    changed = {
+        run.label: [*changed_fields(run.config, recipe=run.recipe, method=run.method), *run.changed]
+        for run in setting.runs
+    }
     caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
     label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
     rows = setting.aggregation

@@ -166,7 +166,21 @@ class PlannedRun:
             "recipe": self.recipe,
             "seed": self.config.seed,
             "train_images": find(self.config.train_set).images,
+            "changed": self._changed(),
             "folder": folder,
             "stem": self.stem,
             "posthoc": encode(self.posthoc) if self.posthoc is not None else None,
         }
+
+    def _changed(self) -> list[str]:
+        """Return what it has instead of its method's own parts, in words; nothing where the label names values."""
+        from regmixup.training.config import configure
+
+        if self.point.varied:
+            return []
+        usual = configure(self.recipe, self.method, seed=self.config.seed)
+        parts = {
+            name: (getattr(self.config, name), getattr(usual, name)) for name in ("objective", "constraint", "head")
+        }
+        parts["posthoc"] = self.posthoc, usual_posthoc(self.method, self.recipe)
+        return [f"{name} {own} instead of {other}" for name, (own, other) in parts.items() if own != other]
