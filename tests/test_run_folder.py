@@ -18,12 +18,22 @@ def test_what_is_written_is_read_back(tmp_path):
     assert run_folder.read_history(tmp_path) == history
 
 
-def test_what_is_missing_is_empty_and_a_damaged_history_with_a_warning(tmp_path):
+def test_what_is_missing_is_empty(tmp_path):
     assert run_folder.read_history(tmp_path) == []
     assert run_folder.read_figures(tmp_path, "dnn-1") == {}
-    (tmp_path / run_folder.HISTORY).write_text("{")
-    with pytest.warns(UserWarning, match="history.jsonl is damaged"):
-        assert run_folder.read_history(tmp_path) == []
+
+
+LINES = [b'{"epoch": 1, "seconds": 2.0}', b'{"epoch": 2, "seconds": 2.0}', b'{"epoch": 3, "seconds": 2.0}']
+
+
+@pytest.mark.parametrize("damage", [b'{"epoch": 1, "lo', b"", b"\xff\xfe", b"5", b'{"seconds": 2.0}', b"[" * 100_000])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_damaged_line_is_named_and_the_others_are_read(tmp_path, damage, place):
+    lines = [*LINES[:place], damage, *LINES[place + 1 :]]
+    (tmp_path / run_folder.HISTORY).write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.warns(UserWarning, match=rf"history.jsonl is damaged in line {place + 1} of 3: these epochs"):
+        records = run_folder.read_history(tmp_path)
+    assert [record["epoch"] for record in records] == [epoch for epoch in (1, 2, 3) if epoch != place + 1]
 
 
 def test_a_failure_is_noted_where_the_folder_can_be_written_to(tmp_path):

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from regmixup import storage
+from regmixup.names import shortened
 from regmixup.types import RESERVED
 
 CONFIG = "config.json"
@@ -73,15 +74,25 @@ def write_provenance(folder: Path, record: dict[str, Any]) -> None:
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """Read one record per finished epoch; none if the file is missing or, with a warning, damaged."""
+    """Read one record per finished epoch; none if the file is missing. A damaged line is left out, with a warning."""
     path = folder / HISTORY
     try:
-        return [json.loads(line) for line in storage.read_text(path).splitlines()]
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    except ValueError as error:
-        warnings.warn(f"{path} is damaged ({error}): nothing else depends on it; delete the file", stacklevel=2)
-        return []
+    records, damaged = [], []
+    for number, line in enumerate(lines, start=1):
+        record = None
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line)
+        if isinstance(record, dict) and "epoch" in record:
+            records.append(record)
+        else:
+            damaged.append(str(number))
+    if damaged:
+        which = f"line{'s' * (len(damaged) > 1)} {shortened(damaged, 10)} of {len(lines)}"
+        warnings.warn(f"{path} is damaged in {which}: these epochs have no record", stacklevel=2)
+    return records
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.evaluation.evaluate import evaluate, fit_temperature
+from regmixup.evaluation.evaluate import ModelPredictions, evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, debiased_ece, ece, nll
 from regmixup.metrics.detection import DETECTION
@@ -165,9 +165,50 @@ def test_groups_add_the_mean_over_their_ood_sets(rows):
     assert (mean.low, mean.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
     alone = row_of(grouped, dataset="near", score="energy", metric="auroc")
     assert (alone.value, alone.low, alone.high) == (each[0].value, each[0].low, each[0].high)
-    for missing, message in ((["near/test", "svhn/test"], "got svhn/test"), ([], "got none")):
-        with pytest.raises(ValueError, match=f"group 'far' must name OOD sets that are given, {message}"):
-            evaluate(TEST, ood=OOD, groups={"far": missing})
+
+
+@pytest.mark.parametrize(
+    ("group", "sets"),
+    [
+        ("far", ["near/test", "svhn/test"]),
+        ("far", []),
+        ("far", ["far/test", "far/test"]),
+        ("far", "far/test"),
+        ("far", iter(["far/test"])),
+        ("near/test", ["far/test"]),
+    ],
+    ids=["unknown", "empty", "twice", "text", "iterator", "the name of a set"],
+)
+def test_a_group_lists_given_sets_once_under_a_name_of_its_own(group, sets):
+    contract = r"must list some of the OOD sets \(near/test, far/test\), each once, and be called otherwise, got "
+    with pytest.raises(ValueError, match=f"^group '{group}' {contract}"):
+        evaluate(TEST, ood=OOD, groups={group: sets})
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("temperature", 2.0), ("validation", VALIDATION), ("ood", OOD), ("shift", SHIFT), ("loaders", {"test": []})],
+)
+def test_what_model_predictions_hold_is_not_given_twice(name, given):
+    with pytest.raises(ValueError, match=f"^{name} must be left out with ModelPredictions"):
+        evaluate(ModelPredictions(test=TEST), **{name: given})
+
+
+def test_an_ood_set_has_another_name_than_the_test_set():
+    """As of mine/test.npz and svhn/test.npz: figures would draw one of them for both."""
+    with pytest.raises(
+        ValueError, match=r"^an OOD set must have another name than the test set, got 'toy/test': change"
+    ):
+        evaluate(TEST, ood=[replace(OOD[0], dataset="toy/test")])
+    assert evaluate(replace(TEST, dataset=""), ood=[replace(OOD[0], dataset="")], bootstrap=None)
+
+
+def test_probs_that_are_none_are_refused():
+    """A sigmoid's outputs do not sum to 1: their likelihood would be too good."""
+    sigmoid = replace(TEST, probs=TEST.logits.sigmoid())
+    for sets in ({"subject": sigmoid}, {"subject": TEST, "ood": [replace(OOD[0], probs=OOD[0].logits.sigmoid())]}):
+        with pytest.raises(ValueError, match=r"^probs of (toy|near)/test must be >= 0 and sum to 1 in every row, got"):
+            evaluate(**sets)
 
 
 def test_the_intervals_are_percentiles_over_resampled_test_images(rows):

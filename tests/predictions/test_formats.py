@@ -137,7 +137,15 @@ def test_labels_may_lie_in_a_file_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".npz", ".pt"])
 @pytest.mark.parametrize(
-    ("labels", "classes"), [(["dog", "cat"], ["cat", "dog"]), ([2, 1], ["1", "2"]), (["2", "1"], ["1", "2"])]
+    ("labels", "classes"),
+    [
+        (["dog", "cat"], ["cat", "dog"]),
+        ([2, 1], ["1", "2"]),
+        (["2", "1"], ["1", "2"]),
+        (["02", "01"], ["01", "02"]),
+        ([2, 1], ["01", "02"]),
+        (["02", "cat"], ["cat", "02"]),
+    ],
 )
 def test_labels_that_are_names_of_classes(tmp_path, suffix, labels, classes):
     """By the same rule in every format."""
@@ -247,3 +255,29 @@ class TestBounds:
             assert tracemalloc.get_traced_memory()[1] < 5e6
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("labels", ["01", "1"])
+def test_numbers_with_zeros_before_them_are_names_where_the_last_class_does_not_occur(tmp_path, labels):
+    """Taken for places they would be off by one, in silence."""
+    names = [f"{number:02}" for number in range(1, 11)]
+    (tmp_path / "p.csv").write_text(f"label,{','.join(f'logit_{name}' for name in names)}\n{labels}{10 * ',0.5'}\n")
+    assert load(tmp_path / "p.csv").labels.tolist() == [0]
+
+
+@pytest.mark.parametrize("classes", [["cat", "cat"], ["cat"], ["cat", "dog", "cow"], [["cat", "dog"]]])
+def test_classes_are_as_many_different_names_as_there_are_logits(tmp_path, classes):
+    np.savez(tmp_path / "p.npz", logits=np.array(TWO), labels=np.array(["cat", "cat"]), classes=np.array(classes))
+    with pytest.raises(ValueError, match=r"p\.npz: (classes must be 2 different names|labels must be numbers)"):
+        load(tmp_path / "p.npz")
+
+
+def test_a_table_that_names_a_class_twice_is_refused(tmp_path):
+    """As a join of the tables of two models does."""
+    with pytest.raises(ValueError, match="classes must be 2 different names, got cat, cat"):
+        table(tmp_path, "label,logit_cat,logit_cat\ncat,1,2\n")
+
+
+def test_a_label_that_is_missing_in_one_line_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"or among the classes that the file names \(cat, dog\), got ''"):
+        table(tmp_path, "label,logit_cat,logit_dog\ncat,1,2\n,1,2\n")

@@ -200,6 +200,16 @@ def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
     write_page(tmp_path / "page.html", measured)
 
 
+def test_sets_without_names_are_drawn_apart(tmp_path):
+    sets = ModelPredictions(test=predicted("", 2.0, 1), ood=[predicted("", 0.0, 2, labels=False)])
+    measured = write_page(tmp_path / "page.html", sets, bootstrap=None)
+    (setting,) = data_of((tmp_path / "page.html").read_text())["settings"]
+    drawn = setting["scores"][0]["energy"]["histogram"]["counts"]
+    assert list(drawn) == ["test", "OOD"]
+    assert drawn["test"] != drawn["OOD"]
+    assert {row.dataset for row in measured.rows[0]} == {"test", "OOD"}
+
+
 def test_names_cannot_inject_markup(tmp_path):
     hostile = "</script><script>alert(1)</script>\x1b[2J"
     write_page(tmp_path / "page.html", ModelPredictions(test=predicted(hostile, 2.0, 1), name=hostile), bootstrap=QUICK)

@@ -139,16 +139,16 @@ def measured():
     return evaluate(predicted(evaluation.test), shift=[*shift], ood=[*ood], bootstrap=None)
 
 
-def search(folder, rows, values, minutes=(3, 2, 1)):
+def search(folder, rows, values, minutes=(3, 2, 1), *, seed=0):
     """The setting of three candidates; in what the plan does not name, each is better than the one before."""
     runs, of_all = [], []
     for place, (label, duration) in enumerate(zip(values["nll"], minutes, strict=True)):
         write_json(folder / label / "provenance.json", {"seconds": 60 * duration})
-        runs.append(RunRecord(folder / label, label, label, "cifar10-resnet18", seed=0, stem=label))
+        runs.append(RunRecord(folder / label, label, label, "cifar10-resnet18", seed=seed, stem=label))
         for row in rows:
             sign = 1 if higher_is_better(row.metric) else -1
             value = values.get(kind_of(row), {}).get(label, sign * place)
-            of_all.append(replace(row, method=label, seed=0, value=value))
+            of_all.append(replace(row, method=label, seed=seed, value=value))
     return Setting("cifar10-resnet18", "ResNet-18", runs, of_all, ranked=True)
 
 
@@ -175,6 +175,39 @@ def test_all_shifted_sets_are_one_rank_and_far_sets_none(tmp_path, measured):
     setting = replace(setting, rows=[*setting.rows, *more, *far])
     assert mean_ranks(setting) == {"cutout": 5 / 4, "dnn": 8 / 4, "pixmix": 11 / 4}
     assert rank_caption(setting).startswith(PLAN)
+
+
+TURNED = {kind: dict(zip(by_label, reversed(by_label.values()), strict=True)) for kind, by_label in VALUES.items()}
+
+
+def joined(*settings, without=()):
+    """Several seeds as one setting. without: pairs of label and seed that are not done."""
+    runs = [run for setting in settings for run in setting.runs if (run.label, run.seed) not in without]
+    rows = [row for setting in settings for row in setting.rows if (row.method, row.seed) not in without]
+    return replace(settings[0], runs=runs, rows=rows)
+
+
+def test_candidates_are_ranked_over_the_seeds_that_all_of_them_have(tmp_path, measured):
+    """The second seed turns the order round: a candidate without it must not be compared with a mean that has it."""
+    first, second = search(tmp_path, measured, VALUES), search(tmp_path, measured, TURNED, seed=3)
+    alone, both = mean_ranks(first), joined(first, second)
+    assert mean_ranks(both) != alone
+    assert "; by means over seeds 0, 3; of equal" in rank_caption(both)
+    half = joined(first, second, without=[("dnn", 3)])
+    assert mean_ranks(half) == alone
+    assert "; by means over seed 0, which all candidates have (0, 3; dnn: 0); of equal" in rank_caption(half)
+    apart = joined(first, second, without=[("dnn", 3), ("pixmix", 0)])
+    assert mean_ranks(apart) == {}
+    assert rank_caption(apart).endswith("none, as the candidates share no seed (0; cutout: 0, 3; pixmix: 3)")
+
+
+def test_a_candidate_without_a_rank_has_an_empty_cell_and_the_caption_names_seeds(setting):
+    runs = [run for run in setting.runs if (run.label == "dnn") == (run.seed == 0)]
+    rows = [row for row in setting.rows if (row.method == "dnn") == (row.seed == 0)]
+    board = leaderboard(replace(setting, runs=runs, rows=rows, ranked=True))
+    assert set(column(board, "mean rank ↓").values()) == {None}
+    assert "mean over seeds (0; regmixup: 1)," in board.caption
+    assert "mean over seeds (0, 1)," in leaderboard(setting).caption
 
 
 def test_the_caption_names_what_is_ranked(setting):

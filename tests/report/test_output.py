@@ -13,6 +13,7 @@ from regmixup import report
 from regmixup.report.leaderboard import mean_ranks
 from regmixup.report.output import print_report, write_report
 from regmixup.report.results import Results
+from regmixup.storage import read_table, write_json
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,15 @@ def test_rows_that_lost_a_line_are_refused_with_the_way_out(finished_study, tmp_
         ValueError, match=r"rows\.csv: its content has changed .* `regmixup study` makes the file again"
     ):
         Results.open(folder)
+
+
+@pytest.mark.parametrize("key", ["rows_digest", "recipes", "runs"])
+def test_a_study_of_another_version_is_named(finished_study, tmp_path, key):
+    shutil.copytree(finished_study.folder, tmp_path / "study")
+    record = {name: entry for name, entry in read_table(tmp_path / "study" / "study.json").items() if name != key}
+    write_json(tmp_path / "study" / "study.json", record)
+    with pytest.raises(ValueError, match=rf"study\.json is of another version .*'{key}'.*`regmixup study` makes"):
+        Results.open(tmp_path / "study")
 
 
 def test_what_was_selected_is_on_the_page_and_in_markdown(written, tmp_path):

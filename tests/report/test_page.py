@@ -10,6 +10,7 @@ import pytest
 from regmixup.report.page import LATER_FIELDS, definitions, render, sources, word_table
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.tables import study_tables
+from regmixup.run_folder import read_provenance
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +130,39 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
     assert re.fullmatch(r"objective RegMixup \(.*\), ema 0.99, posthoc none", facts["regmixup"])
     monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"ema": 0.99}))
     assert re.search("network .* epochs 5, .* ema 0.99, ", sources(setting)["recipe"]), "in the order of a recipe"
+
+
+def test_what_a_run_has_instead_of_its_methods_own_parts_is_a_note(results):
+    runs = [replace(run, changed=["objective B instead of A"] * (run.label == "regmixup")) for run in results.runs]
+    ((table, *_),) = study_tables(replace(results, runs=runs))
+    notes = {label: " ".join(cells[0].notes) for label, cells in table.lines.items()}
+    assert "; objective B instead of A." in notes["regmixup"]
+    assert "objective" not in notes["dnn"]
+
+
+def test_the_title_of_a_setting_names_every_network_that_a_grid_varies(finished_study, monkeypatch):
+    own = RunRecord.config.func
+    monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"network": f"{run.label}-net"}))
+    (setting,) = Results.open(finished_study.folder).settings
+    assert setting.title == "dnn-net on digits, regmixup-net on digits"
+
+
+def test_the_sources_name_what_any_run_was_made_with(results, monkeypatch):
+    """Archives of two machines may be merged: the versions and the data of the first run are not those of all."""
+    (setting,) = results.settings
+    last = setting.runs[-1].folder.name
+
+    def merged(run):
+        record = read_provenance(run.folder)
+        if run.folder.name != last:
+            return record
+        return record | {"data": {"digits/train": "f" * 64}, "versions": {**record["versions"], "torch": "9.9"}}
+
+    digest = read_provenance(setting.runs[0].folder)["data"]["digits/train"][:16]
+    monkeypatch.setattr(RunRecord, "provenance", property(merged))
+    facts = sources(setting)
+    assert facts["train set"] == f"digits/train (sha256 {digest}…) and (sha256 {16 * 'f'}…)"
+    assert re.search(r"torch \S+ and 9\.9, ", facts["versions"])
 
 
 def test_text_from_a_study_cannot_inject_markup(results):

@@ -73,6 +73,12 @@ def test_long_histories_are_thinned_with_both_ends():
     assert values[-1] == pytest.approx(1 / 350, rel=1e-3)
 
 
+def test_an_epoch_whose_record_is_lost_is_left_out_for_all_seeds():
+    whole = [{"epoch": epoch, "loss": float(epoch)} for epoch in (1, 2, 3)]
+    assert pooled_history([whole, [whole[0], whole[2]]]) == {"loss": [[1, 3], [1.0, 3.0]]}
+    assert pooled_history([whole, []]) == {}
+
+
 def test_a_part_of_the_loss_that_not_every_epoch_has_is_left_out():
     history = [{"epoch": 1, "loss": 1.0, "mixed": 2.0}, {"epoch": 2, "loss": 0.5}]
     assert list(pooled_history([history])) == ["loss"]

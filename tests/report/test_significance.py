@@ -118,3 +118,14 @@ def test_an_ensemble_is_not_compared_with_its_own_members(shared):
     assert (cell.p is None) == shared
     assert ("Not compared with dnn: runs of dnn are members of this ensemble." in cell.notes) == shared
     assert cell.best_overall
+
+
+def test_a_method_of_several_networks_is_an_ensemble_whatever_its_label():
+    """As of a grid over members: it must not be the best single model."""
+    rows = drawn({"dnn": [0.5, 0.6], "dnn(members=2)": [0.8, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy")
+    own = setting(rows, members={"dnn(members=2)": [["a-s0", "a-s1"], ["a-s2", "a-s3"]]})
+    table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
+    cells = {label: line[0] for label, line in table.lines.items()}
+    assert [label for label, cell in cells.items() if cell.best] == ["mixup"]
+    assert [label for label, cell in cells.items() if cell.best_overall] == ["dnn(members=2)"]
+    assert [list(block) for block in table.blocks()] == [["dnn", "mixup"], ["dnn(members=2)"]]

@@ -134,6 +134,15 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
     assert len({row.run for row in read_rows(here / "study-mini" / "rows.csv")}) == 4
 
 
+def test_a_folder_to_reuse_that_is_not_there_is_named_before_everything_is_trained_again(tmp_path):
+    study = load_study(str(write_mini(tmp_path, 'reuses = ["othre"]\n' + MINI)))
+    with (
+        pytest.warns(UserWarning, match=r"nothing is reused from .*results/othre: no such folder"),
+        pytest.raises(ValueError, match="minutes must be enough"),
+    ):
+        run_study(study, tmp_path / "runs", device="cpu", archive=tmp_path / "results" / "mini", minutes=0)
+
+
 @pytest.mark.filterwarnings("default")
 def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):
     """Merging two people's runs is copying folders; the table of a study that is not complete is made all the same."""

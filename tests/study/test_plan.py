@@ -1,5 +1,6 @@
 """Study files: read, checked, expanded."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -71,7 +72,10 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
         ("resamples = 100", "resamples = 0", "resamples must be an integer >= 1"),
         ('recipe = "digits"', 'recipe = "digits"\nrecipes = ["digits"]', "recipes .* without repetition"),
         ("[evaluate]", "[evaluate.cifar10]", "unknown recipe or family of a section 'cifar10'"),
-        ("[train]", '[only]\ndnn = "digits"\n[train]', "must be lists for each method, got 'digits' for dnn"),
+        ("[train]", '[only]\ndnn = "digits"\n[train]', "only.dnn must be a list of str, got 'digits'"),
+        ("[train]", "[seeds_of]\ndnn = [true]\n[train]", r"seeds_of.dnn must be a list of int, got \[True\]"),
+        ("[train]", "[seeds_of]\ndnn = [[1]]\n[train]", r"seeds_of.dnn must be a list of int, got \[\[1\]\]"),
+        ("[train]", "[seeds_of]\ndnn = [7, 7]\n[train]", "seeds_of.dnn must be one or more, without repetition"),
         ("[train]", "[train.digits]\nseed = 5\n[train]", "seed cannot stand under"),
         ("[train]", "[grid.dnn]\nobjective.alpha = [1]\n[train]", "unknown field of ERM in grid 'alpha'"),
         ("[train]", "[grid.dnn]\nobjective = 'mixup'\n[train]", "objective cannot stand under"),
@@ -86,6 +90,17 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
             "validation must not be a test, shifted or OOD set",
         ),
         ("[evaluate]", '[evaluate]\ncalibration = "companion"', "validation must be part of a split"),
+        (
+            'test = "digits/test"',
+            'test = "digits/train"',
+            "test must be images that were not trained on, got 'digits/tr",
+        ),
+        ('"photographs/test"', '"digits/train"', "ood must be images that were not trained on, got 'digits/train'"),
+        (
+            '"photographs/test"',
+            '"digits/test"',
+            "ood must hold other images than the test set digits/test, got 'digits",
+        ),
         ('validation = "digits/val"', 'calibration = "companion"', "validation and test must both be named"),
         ('title = "Mini"', "title = 3", r"cannot read study .*mini\.toml: study.title must be str, got 3"),
         ('title = "Mini"', 'title = "x"\nname = "../x"', "name must be letters, .*it names a folder, got '../x'"),
@@ -96,6 +111,29 @@ def test_a_wrong_study_file_is_explained(tmp_path, old, new, message):
     path = write_mini(tmp_path, MINI.replace(old, new))
     with pytest.raises(ValueError, match=message):
         list(load_study(str(path)).runs())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            'test = "cifar10/val-10"',
+            "test must be images that were not trained on, got 'cifar10/val-10' for a model of",
+        ),
+        ('shift = ["cifar10-val-c"]', "shift must be images that were not trained on, got 'cifar10-val-c/"),
+        ('ood = ["cifar10/openood-test"]', "ood must hold other images than the test set cifar10/test, got 'cifar10/"),
+    ],
+)
+def test_images_of_the_train_set_or_of_the_test_set_are_found_under_other_names(tmp_path, line, message):
+    """As of `reliable-search` without its train set: candidates would be ranked on what they were trained on."""
+    entries = {
+        name: f'{name} = "{dataset}"' for name, dataset in (("recipe", "cifar10-resnet18"), ("test", "cifar10/test"))
+    }
+    entries[line.partition(" ")[0]] = line
+    recipe, *sets = entries.values()
+    text = "\n".join(['title = "t"', 'methods = ["dnn"]', "seeds = [0]", recipe, "[evaluate]", *sets])
+    with pytest.raises(ValueError, match=message):
+        list(load_study(str(write_mini(tmp_path, text))).runs())
 
 
 def test_an_unknown_study_is_answered_with_the_list():
@@ -199,3 +237,35 @@ def test_an_evaluation_is_known_by_its_posthoc_map_and_by_the_companion_of_all_s
     assert not {*first.values()} & {*second.values()}
     alone = text.replace("companion", "companion-per-seed")
     assert stems(alone) == stems(alone.replace("[0, 1]", "[1, 0]"))
+
+
+def test_labels_too_long_for_a_file_have_names_of_their_own(tmp_path):
+    """A file system takes 255 bytes; a study must not fail after its training for the want of one."""
+    fields = {"pairing": '"derangement"', "scale": '"mean"', "lam": '"batch"', "alpha": 20.0, "eta": 1.0}
+    lines = [f"objective.{part}.{name} = [{value}]" for part in ("first", "second") for name, value in fields.items()]
+    grid = "\n".join(['[grid."regmixup+regcutmix"]', *lines, "momentum = [0.9, 0.8]"])
+    text = MINI.replace('"dnn", "regmixup"', '"regmixup+regcutmix"').replace("[train]", f"{grid}\n[train]")
+    runs = [planned for planned in load_study(str(write_mini(tmp_path, text))).runs() if planned.config.seed == 0]
+    stems = {planned.stem for planned in runs}
+    assert len(runs) == len(stems) == 2
+    assert all(len(planned.label) > 150 for planned in runs)
+    assert all(len(stem) == 150 + len("-12345678") for stem in stems)
+
+
+def test_the_train_images_are_those_of_each_run_and_not_of_the_last_of_the_recipe(tmp_path):
+    text = MINI.replace("[train]", '[grid.dnn]\ntrain_set = ["digits/train", "digits/val"]\n[train]')
+    text = text.replace('validation = "digits/val"\n', "")
+    entries = [planned.entry("folder") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:3]
+    assert [(entry["label"], entry["train_images"]) for entry in entries] == [
+        ("dnn(train_set=digits/train)", 450), ("dnn(train_set=digits/val)", 448), ("regmixup", 450),
+    ]  # fmt: skip
+
+
+def test_values_that_the_label_does_not_name_are_told_beside_the_papers_number(tmp_path):
+    for values, labels, changed in (("5", ["dnn", "regmixup"], 1), ("[5]", ["dnn", "regmixup(alpha=5)"], 0)):
+        text = MINI.replace("[train]", f"[grid.regmixup]\nobjective.alpha = {values}\n[train]")
+        plain, mixed = [planned.entry("") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:2]
+        assert [plain["label"], mixed["label"]] == labels
+        assert (plain["changed"], len(mixed["changed"])) == ([], changed)
+        if changed:
+            assert re.fullmatch(r"objective RegMixup\(alpha=5.* instead of RegMixup\(alpha=20.*", mixed["changed"][0])

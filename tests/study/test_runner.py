@@ -150,6 +150,13 @@ def test_a_study_that_stops_has_a_report_of_what_is_done(finished_study, tmp_pat
     assert "<dt>dnn</dt>" in render(results, study_tables(results))
 
 
+def test_a_study_that_confirms_is_not_collected_without_the_choices(finished_study):
+    """The finished runs have the method's usual values, which are not those that were selected."""
+    study = replace(finished_study.study, confirms="search")
+    with pytest.raises(ValueError, match=r"study must not be mini, which confirms what search selected: .*-selected$"):
+        collect(study, finished_study.runs)
+
+
 @pytest.mark.filterwarnings("ignore:the best")
 def test_methods_that_change_their_predictions_are_measured_through_what_they_do(tmp_path):
     """A Laplace approximation shares the run of plain training; the rows differ, on the shifted set, too."""

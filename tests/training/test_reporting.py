@@ -61,6 +61,34 @@ class TestCallbacks:
         assert told[-2][0] == "on_step"
         assert told[-2][1]["loss"] == run.history()[0]["loss"]
 
+    def test_the_recorded_seconds_count_epochs_whose_records_are_lost(self, tmp_path):
+        """A damaged line of the history must not make a training look cheaper."""
+
+        def stop(record):
+            if record["epoch"] == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            rm.train(config(epochs=4), tmp_path, device="cpu", on_epoch=stop, engine=EVERY_STEP)
+        (history,) = tmp_path.glob("*/history.jsonl")
+        first, _, *others = history.read_text().splitlines()
+        history.write_text("\n".join([first, "{", *others]) + "\n")
+        with pytest.warns(UserWarning, match=r"history\.jsonl is damaged in line 2 of 3"):
+            run = rm.train(config(epochs=4), tmp_path, device="cpu", engine=EVERY_STEP)
+        records = run.history()
+        assert [record["epoch"] for record in records] == [1, 3, 4]
+        mean = sum(record["seconds"] for record in records) / 3
+        assert run.provenance()["seconds"] == pytest.approx(4 * mean, abs=1e-3)
+
+    def test_the_seconds_of_an_ensemble_are_those_its_members_recorded(self, tmp_path):
+        first, second = (rm.train(config(epochs=1, seed=seed), tmp_path, device="cpu") for seed in (0, 1))
+        (first.folder / "history.jsonl").write_text("{")
+        with pytest.warns(UserWarning, match="damaged"):
+            run = rm.train(config(epochs=1, members=2), tmp_path, device="cpu")
+        seconds = [member.provenance()["seconds"] for member in (first, second)]
+        assert [member.folder for member in run.members()] == [first.folder, second.folder]
+        assert run.provenance()["seconds"] == pytest.approx(sum(seconds), abs=1e-3)
+
     @pytest.mark.parametrize("hook", ["on_start", "on_epoch"])
     def test_an_error_in_a_hook_is_the_callers_and_the_run_can_go_on(self, tmp_path, hook):
         def broken(record):

@@ -60,7 +60,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
         rm.Run.open(tmp_path)
 
 
-def test_a_damaged_history_is_named_and_the_way_out_told(run):
+def test_the_damaged_line_of_a_history_is_named(run):
     (run.folder / "history.jsonl").write_text('{"epoch": 1, "loss"\n')
-    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged .*; delete the file"):
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged in line 1 of 1"):
         assert run.history() == []

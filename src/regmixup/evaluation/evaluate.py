@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, same_samples
 from regmixup.predictions.forward import predict_batches
+from regmixup.predictions.store import check_probs
 from regmixup.types import Predictions, Role, Row, look_like_probabilities, not_finite, with_known_scale
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
@@ -92,6 +93,15 @@ def evaluate(
     ['noise', 'test']
     """
     if isinstance(subject, ModelPredictions):
+        given: dict[str, object] = {
+            "loaders": loaders,
+            "validation": validation,
+            "train": train,
+            "shift": shift or None,
+        }
+        given |= {"ood": ood or None, "posthoc": posthoc, "temperature": temperature}
+        if extra := [name for name, argument in given.items() if argument is not None]:
+            raise ValueError(f"{', '.join(extra)} must be left out with ModelPredictions, which hold all of these")
         model = subject
     elif isinstance(subject, Predictions):
         if loaders is not None:
@@ -181,10 +191,17 @@ def _check_sets(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) ->
         name, count = max(Counter(p.dataset for p in sets).items(), key=lambda entry: entry[1], default=("", 0))
         if count > 1:
             raise ValueError(f"each dataset must be given once, got {name or 'one without a name'} {count} times")
+    names = [predictions.dataset for predictions in model.ood]
+    if model.test.dataset and model.test.dataset in names:
+        remedy = "change dataset=, the name of a file, or --names"
+        raise ValueError(f"an OOD set must have another name than the test set, got {model.test.dataset!r}: {remedy}")
     for group, datasets in groups.items():
-        missing = [dataset for dataset in datasets if dataset not in {predictions.dataset for predictions in model.ood}]
-        if missing or not datasets:
-            raise ValueError(f"group {group!r} must name OOD sets that are given, got {', '.join(missing) or 'none'}")
+        listed = [*datasets] if isinstance(datasets, Collection) and not isinstance(datasets, str) else []
+        if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed} or group in names:
+            contract = (
+                f"must list some of the OOD sets ({', '.join(names) or 'none'}), each once, and be called otherwise"
+            )
+            raise ValueError(f"group {group!r} {contract}, got {datasets!r}")
     test = model.test
     for predictions in (test, *filter(None, (model.validation, model.train)), *model.shift, *model.ood):
         name = predictions.dataset or "a set"
@@ -195,6 +212,8 @@ def _check_sets(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) ->
                 f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1: "
                 "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
             )
+        if predictions.probs is not None:
+            check_probs(predictions.probs, f"probs of {name}")
         runs = sorted({test.info.get("run", "")[:12], predictions.info.get("run", "")[:12]} - {""})
         classes = predictions.logits.shape[1], test.logits.shape[1]
         if len(runs) > 1 or classes[0] != classes[1]:

@@ -187,7 +187,7 @@ def fisher_rows(predictions: Predictions, row: Row) -> list[Row]:
 def _shift_name(dataset: str) -> tuple[str, str, int | None]:
     """Split "digits-c/contrast/3" into its parts; any other name is one corruption without severity."""
     parts = dataset.split("/")
-    if len(parts) == 3 and parts[2].isdigit():
+    if len(parts) == 3 and parts[2].isdecimal():
         return parts[0], parts[1], int(parts[2])
     return dataset, dataset, None
 

@@ -66,16 +66,22 @@ def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iufU":
         return labels, ""  # which `Predictions` describes in its error
-    array = _whole(array)
-    places = {str(name): place for place, name in enumerate([] if classes is None else classes)}
+    names = [str(name) for name in ([] if classes is None else classes)]
+    if all(name.isdecimal() for name in names):
+        names = [str(int(name)) for name in names]  # 01 is called by a number, too
+    places = {name: place for place, name in enumerate(names)}
+    if not {str(label) for label in array.tolist()} <= places.keys():  # as they are written
+        array = _whole(array)
     texts = [str(label) for label in array.tolist()]
-    strange = next((text for text in texts if text not in places), "")
-    if array.dtype.kind in "iu" and (strange or all(name == str(place) for name, place in places.items())):
+    strange = [text for text in texts if text not in places]
+    counted_from_0 = names == [str(place) for place in range(len(names))]
+    if array.dtype.kind in "iu" and (strange or counted_from_0):
         return array, ""
     if strange:
         contract = "labels must be numbers, or among the classes that the file names"
-        raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[:80]!r}")
-    return np.array([places[text] for text in texts]), "labels are names of classes"
+        raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[0][:80]!r}")
+    numbers = np.array([places[text] for text in texts])
+    return numbers, "" if counted_from_0 else "labels are names of classes"
 
 
 def _whole(labels: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.names import check_name
+from regmixup.names import check_name, shortened
 from regmixup.predictions.formats import Contents, number_labels, read
 from regmixup.storage import save_tensors
 from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities
@@ -120,14 +120,15 @@ def from_probs(probs: Tensor, labels: Tensor, *, dataset: str = "") -> Predictio
     exact = torch.promote_types(probs.dtype, torch.float32)
     logits = probs.to(exact).clamp(min=1e-12).log()
     predictions = Predictions(logits, labels, dataset=dataset, info={"logits": LOG_OF_PROBS})
-    _check_probs(probs)
+    check_probs(probs)
     return predictions
 
 
-def _check_probs(probs: Tensor) -> None:
+def check_probs(probs: Tensor, name: str = "probs") -> None:
+    """Raise unless all rows (N, K) are probabilities, give or take their rounding. name: theirs, in the error."""
     if not look_like_probabilities(probs):
         low, high = (float(bound) for bound in probs.aminmax())
-        raise ValueError(f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
+        raise ValueError(f"{name} must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
 
 
 def _assemble(contents: Contents, dataset: str) -> Predictions:
@@ -142,6 +143,9 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
     if table is None or table.ndim != 2 or len(table) == 0 or table.shape[1] < 2:
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
         raise ValueError(f"it must hold logits or probs of shape (N, K), N >= 1, K >= 2, got {shapes or 'nothing'}")
+    names = [str(name) for name in ([] if classes is None else classes)]
+    if classes is not None and not len({*names}) == len(names) == table.shape[1]:
+        raise ValueError(f"classes must be {table.shape[1]} different names, got {shortened(names, 20)}")
     tensors.setdefault("labels", torch.full((len(table),), -1))
     info = {"dataset": dataset, "role": "", **info}
     if "logits" not in tensors:
@@ -150,7 +154,7 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
         info["logits"] = LOG_OF_PROBS
         notes.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
     elif "probs" in tensors:
-        _check_probs(tensors["probs"])
+        check_probs(tensors["probs"])
     if notes:
         info["read_as"] = "; ".join(notes)
     predictions = Predictions(**tensors, dataset=info.pop("dataset"), role=cast("Role", info.pop("role")), info=info)

@@ -81,11 +81,12 @@ class Design:
     """The comparisons that the values of a setting allow.
 
     one_temperature: methods with one T for several seeds. untested: methods that are never compared with the
-    reference, with the reason.
+    reference, with the reason. ensembles: methods of several networks, which are not the best single model.
     """
 
     one_temperature: frozenset[str] = frozenset()
     untested: Mapping[str, str] = field(default_factory=dict)
+    ensembles: frozenset[str] = frozenset()
 
 
 class Aggregation:
@@ -144,8 +145,24 @@ class Aggregation:
         # Seeds that share one T are not independent: no test and no best.
         if measured and not (scaled and any(seeds.get(label) for label in self.design.one_temperature)):
             comparisons = compare_column(seeds, untested=self.design.untested)
-            measured = _mark(measured, comparisons, higher_is_better(quantities[0].metric))
+            measured = self._mark(measured, comparisons, higher_is_better(quantities[0].metric))
         return {label: measured.get(label) for label in seeds}
+
+    def _mark(
+        self, cells: Mapping[str, Cell], comparisons: Mapping[str, float], higher: bool | None
+    ) -> dict[str, Cell]:
+        """Mark the best cells of a column, and those that differ from the reference method's."""
+        shown = {label: float(cell.shown) for label, cell in cells.items()}
+        singles = {label: number for label, number in shown.items() if label not in self.design.ensembles}
+        best = best_of(singles, higher_is_better=higher)
+        overall = best_of(shown, higher_is_better=higher) if len(singles) < len(shown) else set()
+        marked = {}
+        for label, cell in cells.items():
+            p, better = comparisons.get(label), None
+            if p is not None and p < LEVEL and higher is not None:
+                better = (cell.mean > cells[REFERENCE].mean) == higher
+            marked[label] = replace(cell, best=label in best, best_overall=label in overall, p=p, better=better)
+        return marked
 
 
 def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
@@ -159,30 +176,9 @@ def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
     return Cell(mean, math.sqrt(variance), len(values), percent)
 
 
-def _mark(cells: Mapping[str, Cell], comparisons: Mapping[str, float], higher: bool | None) -> dict[str, Cell]:
-    """Mark the best cells of a column, and those that differ from the reference method's."""
-    shown = {label: float(cell.shown) for label, cell in cells.items()}
-    singles = {label: number for label, number in shown.items() if not is_ensemble(label)}
-    best = best_of(singles, higher_is_better=higher)
-    overall = best_of(shown, higher_is_better=higher) if len(singles) < len(shown) else set()
-    marked = {}
-    for label, cell in cells.items():
-        p, better = comparisons.get(label), None
-        if p is not None and p < LEVEL and higher is not None:
-            better = (cell.mean > cells[REFERENCE].mean) == higher
-        marked[label] = replace(cell, best=label in best, best_overall=label in overall, p=p, better=better)
-    return marked
-
-
 def known_method(label: str) -> methods.Method | None:
     """Return the method that a label names; `mixup(alpha=1)` is mixup."""
     return methods.METHODS.get(label.partition("(")[0])
-
-
-def is_ensemble(label: str) -> bool:
-    """Return whether a method trains several networks."""
-    known = known_method(label)
-    return known is not None and known.train.get("members", 1) > 1
 
 
 def usual_score(metric: str, label: str) -> str:

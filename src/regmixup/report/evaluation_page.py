@@ -88,7 +88,7 @@ def write_page(
     else:
         other = _model(against) if against is not None else None
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
-    looks = {name: _look(sequence) for name, sequence in (images or {}).items()}
+    looks = {name or "test": _look(sequence) for name, sequence in (images or {}).items()}
     if len(measured.models) == 1:
         answers = answers or _answers(measured, looks, classes, errors_by)
         looks.pop(measured.models[0].test.dataset, None)  # shown as mistakes, so not among the examples
@@ -114,7 +114,10 @@ def write_page(
 def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPredictions:
     if isinstance(predictions, (str, Path)):
         return ModelPredictions(test=load(predictions), name=Path(predictions).stem)
-    return predictions if isinstance(predictions, ModelPredictions) else ModelPredictions(test=predictions)
+    model = predictions if isinstance(predictions, ModelPredictions) else ModelPredictions(test=predictions)
+    # Figures tell sets apart by their names.
+    ood = [part if part.dataset else replace(part, dataset="OOD") for part in model.ood]
+    return replace(model, test=replace(model.test, dataset=model.test.dataset or "test"), ood=ood)
 
 
 @dataclass(frozen=True)

@@ -88,17 +88,18 @@ def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str
     >>> pooled_history([[{"epoch": 1, "loss": 2.0}], [{"epoch": 1, "loss": 1.0}]])
     {'loss': [[1], [1.5]]}
     """
-    shortest = min(len(history) for history in histories)
-    if shortest == 0:
+    by_epoch = [{record["epoch"]: record for record in history} for history in histories]
+    epochs = sorted(set.intersection(*map(set, by_epoch)))  # one whose record is lost is left out for all seeds
+    if not epochs:
         return {}
-    chosen = sorted({round(index) for index in np.linspace(0, shortest - 1, min(_MOST_EPOCHS, shortest))})
+    places = sorted({round(place) for place in np.linspace(0, len(epochs) - 1, min(_MOST_EPOCHS, len(epochs)))})
+    chosen = [epochs[place] for place in places]
     curves = {}
-    for name in histories[0][0]:
-        if name == "epoch" or not all(name in history[index] for history in histories for index in chosen):
+    for name in by_epoch[0][chosen[0]]:
+        if name == "epoch" or not all(name in seed[epoch] for seed in by_epoch for epoch in chosen):
             continue
-        means = [float(np.mean([history[index][name] for history in histories])) for index in chosen]
-        # Four significant digits.
-        curves[name] = [[histories[0][index]["epoch"] for index in chosen], [float(f"{mean:.4g}") for mean in means]]
+        means = [float(np.mean([seed[epoch][name] for seed in by_epoch])) for epoch in chosen]
+        curves[name] = [chosen, [float(f"{mean:.4g}") for mean in means]]  # four significant digits
     return curves
 
 

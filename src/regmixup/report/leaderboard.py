@@ -5,6 +5,7 @@ Detection is by one score for all methods, the maximum probability (MSP): two sc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -64,38 +65,65 @@ def leaderboard(setting: Setting) -> Leaderboard:
         lines[label] = [*measured, _images(setting.of(label)[0]), _minutes(setting.of(label))]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     caption = (
-        f"{setting.title}: mean over seeds, below it the 95 % interval of the mean. In percent; AUGRC in thousandths, "
-        f"NLL in nats. Minutes of training as recorded, on {devices}"
+        f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean. In "
+        f"percent; AUGRC in thousandths, NLL in nats. Minutes of training as recorded, on {devices}"
     )
     heads = ["method", *heads, "images forwarded", "minutes"]
     if setting.ranked:
-        caption, heads = f"{caption}. {rank_caption(setting)}", [*heads, "mean rank ↓"]
-        for label, rank in mean_ranks(setting).items():
-            lines[label].append(ValueCell(rank, f"{rank:.2f}", ""))
+        caption, heads, ranks = f"{caption}. {rank_caption(setting)}", [*heads, "mean rank ↓"], mean_ranks(setting)
+        for label, cells in lines.items():
+            cells.append(ValueCell(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
     return Leaderboard(caption, heads, lines)
 
 
 def mean_ranks(setting: Setting) -> dict[str, float]:
     """Return the mean of each label's ranks, the best first: how a study with `rank` orders its candidates.
 
-    Labels are ranked by their means over seeds of each of `_ranked`, 1 for the best; equal ones share their mean rank.
-    Of equal mean ranks the shorter training comes first, by its mean minutes.
+    Labels are ranked by each of `_ranked`, 1 for the best; equal ones share their mean rank. A rank compares means over
+    the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank. Of equal
+    mean ranks the shorter training comes first, by its mean minutes.
     """
-    totals, ranked = dict.fromkeys(setting.labels, 0.0), _ranked(setting)
-    for title, quantities in ranked.items():
-        values = {label: [*setting.aggregation.average(quantities, label).values()] for label in setting.labels}
-        if missing := [label for label, seeds in values.items() if not seeds]:
+    totals, ranked, seeds = dict.fromkeys(setting.labels, 0.0), _ranked(setting), _shared_seeds(setting)
+    for title, quantities in ranked.items() if seeds else ():
+        values = {label: setting.aggregation.average(quantities, label) for label in setting.labels}
+        if missing := [label for label, by_seed in values.items() if not by_seed.keys() >= {*seeds}]:
             raise ValueError(f"{title} must be measured for every candidate, got none for {', '.join(missing)}")
         sign = -1 if higher_is_better(quantities[0].metric) else 1
-        for label, rank in zip(values, rankdata([sign * fmean(seeds) for seeds in values.values()]), strict=True):
+        means = [sign * fmean(by_seed[seed] for seed in seeds) for by_seed in values.values()]
+        for label, rank in zip(values, rankdata(means), strict=True):
             totals[label] += float(rank)
-    means = {label: total / len(ranked) for label, total in totals.items()}
-    return dict(sorted(means.items(), key=lambda pair: (pair[1], _minutes(setting.of(pair[0])).value)))
+    ranks = {label: total / len(ranked) for label, total in totals.items()} if seeds else {}
+    return dict(sorted(ranks.items(), key=lambda pair: (pair[1], _minutes(setting.of(pair[0])).value)))
 
 
 def rank_caption(setting: Setting) -> str:
-    """Say what the mean ranks of a setting are the mean of."""
-    return f"Mean rank: over {', '.join(_ranked(setting))}; of equal ones the shorter training comes first"
+    """Say what the mean ranks of a setting are the mean of, and over which seeds."""
+    over = f"over {', '.join(_ranked(setting))}"
+    if not (seeds := _shared_seeds(setting)):
+        return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
+    which = f"by means over seed{'s' * (len(seeds) > 1)} {_worded(seeds)}"
+    if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
+        which += f", which all candidates have ({_listed_seeds(setting)})"
+    return f"Mean rank: {over}; {which}; of equal ones the shorter training comes first"
+
+
+def _shared_seeds(setting: Setting) -> list[int]:
+    """Return the seeds that every label has been trained with."""
+    return sorted(set.intersection(*({run.seed for run in setting.of(label)} for label in setting.labels)))
+
+
+def _listed_seeds(setting: Setting) -> str:
+    """Return the seeds of the labels: those of most, then those of each label that has others.
+
+    "0, 1, 2; mixup: 0, 1"
+    """
+    seeds = {label: _worded(sorted(run.seed for run in setting.of(label))) for label in setting.labels}
+    usual, _ = Counter(seeds.values()).most_common(1)[0]
+    return "; ".join([usual, *(f"{label}: {text}" for label, text in seeds.items() if text != usual)])
+
+
+def _worded(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _ranked(setting: Setting) -> dict[str, list[Quantity]]:

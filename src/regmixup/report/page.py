@@ -157,10 +157,21 @@ def sources(setting: Setting) -> dict[str, str]:
     return {
         "recipe": _listed(first, shared),
         **{label: _listed(config | posthoc[label], [*unlike, "posthoc"]) for label, config in configs.items()},
-        "train set": ", ".join(f"{name} (sha256 {digest[:16]}…)" for name, digest in records[0]["data"].items()),
+        "train set": _united([{n: f"(sha256 {d[:16]}…)" for n, d in record["data"].items()} for record in records]),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
-        "versions": ", ".join(f"{name} {version}" for name, version in records[0]["versions"].items()),
+        "versions": _united([record["versions"] for record in records]),
     }
+
+
+def _united(records: Sequence[Mapping[str, object]]) -> str:
+    """List what the runs recorded by name; where they differ, as after merging archives, all of it.
+
+    >>> _united([{"torch": "2.11", "numpy": "2.4"}, {"torch": "2.12", "numpy": "2.4"}])
+    'torch 2.11 and 2.12, numpy 2.4'
+    """
+    names = dict.fromkeys(name for record in records for name in record)
+    texts = {name: dict.fromkeys(str(record[name]) for record in records if name in record) for name in names}
+    return ", ".join(f"{name} {' and '.join(sorted(distinct))}" for name, distinct in texts.items())
 
 
 def _listed(values: Mapping[str, Any], names: Iterable[str]) -> str:

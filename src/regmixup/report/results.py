@@ -11,6 +11,7 @@ from typing import Any
 
 from regmixup import run_folder
 from regmixup.methods import METHODS, REFERENCE
+from regmixup.names import shortened
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Design
 from regmixup.storage import read_json, read_rows, read_table
@@ -30,7 +31,7 @@ class RunRecord:
     label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from.
     stem: the stem of the files of its rows and figures. posthoc: its posthoc map, as plain values.
     calibration: where its T and sigma_0 come from, as the study file says. train_images: how many it was trained on;
-    None where the study does not say so.
+    None where the study does not say so. changed: what it has instead of the method's own parts, in words.
     """
 
     folder: Path
@@ -42,6 +43,7 @@ class RunRecord:
     posthoc: dict[str, Any] | None = None
     calibration: str = "holdout"
     train_images: int | None = None
+    changed: Sequence[str] = ()
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -85,16 +87,19 @@ class Setting:
     def design(self) -> Design:
         """Return which comparisons with the reference method its runs allow."""
         references = {run.folder.name for run in self.of(REFERENCE)}
-        one_temperature, untested = set(), {}
+        one_temperature, untested, ensembles = set(), {}, set()
         for label in self.labels:
             runs = self.of(label)
             if len(runs) > 1 and runs[0].calibration == "companion":
                 one_temperature.add(label)
                 if (runs[0].posthoc or {}).get("prior_variance", "none") is None:  # the companion's, then
                     untested[label] = ONE_PRIOR_VARIANCE
-            if any(references.intersection(run.provenance.get("members", ())) for run in runs):
+            members = [name for run in runs for name in run.provenance.get("members", ())]
+            if members:
+                ensembles.add(label)
+            if references.intersection(members):
                 untested[label] = OWN_MEMBERS
-        return Design(one_temperature=frozenset(one_temperature), untested=untested)
+        return Design(frozenset(one_temperature), untested, frozenset(ensembles))
 
     @cached_property
     def aggregation(self) -> Aggregation:
@@ -125,15 +130,18 @@ class Results:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
-        runs = []
-        for entry in study["runs"]:
-            recipe = study["recipes"][entry["recipe"]]
-            known = {"calibration": recipe["evaluate"]["calibration"], "train_images": recipe.get("images")}
-            runs.append(RunRecord(**entry | known | {"folder": folder.parent / entry["folder"]}))
         try:
+            runs = []
+            for entry in study["runs"]:
+                calibration = study["recipes"][entry["recipe"]]["evaluate"]["calibration"]
+                place = folder.parent / entry["folder"]
+                runs.append(RunRecord(**entry | {"calibration": calibration, "folder": place}))
             rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
-        except ValueError as error:
-            raise ValueError(f"{error}. `regmixup study` makes the file again") from error
+        except (KeyError, TypeError, ValueError) as error:
+            what = (
+                error if isinstance(error, ValueError) else f"{folder / 'study.json'} is of another version ({error!r})"
+            )
+            raise ValueError(f"{what}. `regmixup study` makes the file again") from error
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
         into, ranked = Path(out) if out is not None else folder, study.get("rank", False)
@@ -151,7 +159,11 @@ class Results:
         for row in self.rows:
             if (row.run, row.method) in places:
                 rows[places[row.run, row.method]].append(row)
-        titles = {name: _title(members[0].config) for name, members in runs.items()}
+        # A grid may vary the network and the train set, too.
+        titles = {
+            name: shortened([*dict.fromkeys(_title(run.config) for run in members)], 3)
+            for name, members in runs.items()
+        }
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], runs[name], rows[name], ranked=self.ranked) for name in runs]

@@ -13,7 +13,7 @@ from typing import Any
 
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
-from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, is_ensemble, known_method
+from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, known_method
 from regmixup.report.results import Results, Setting, changed_fields
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
@@ -36,7 +36,10 @@ def study_tables(results: Results) -> list[list[Table]]:
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
     """Make a table of the columns that have a value. subject: distinguishes it from the setting's first table."""
-    changed = {run.label: changed_fields(run.config, recipe=run.recipe, method=run.method) for run in setting.runs}
+    changed = {
+        run.label: [*changed_fields(run.config, recipe=run.recipe, method=run.method), *run.changed]
+        for run in setting.runs
+    }
     caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
     label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
     rows = setting.aggregation
@@ -99,12 +102,13 @@ def ood_sets(rows: Aggregation) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """One line of cells per method; a cell is None where nothing was measured."""
+    """One line of cells per method; a cell is None where nothing was measured. ensembles: those of several networks."""
 
     columns: Sequence[Column]
     lines: dict[str, list[Cell | None]]
     caption: str = ""
     label: str = ""
+    ensembles: frozenset[str] = frozenset()
 
     @property
     def heads(self) -> list[str]:
@@ -113,8 +117,8 @@ class Table:
     def blocks(self) -> list[dict[str, list[Cell | None]]]:
         """Return the lines of single models and, under a rule, those of ensembles."""
         parts = (
-            {method: cells for method, cells in self.lines.items() if is_ensemble(method) == ensembles}
-            for ensembles in (False, True)
+            {method: cells for method, cells in self.lines.items() if (method in self.ensembles) == below}
+            for below in (False, True)
         )
         return [part for part in parts if part]
 
@@ -161,7 +165,7 @@ def tabulate(
                 notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
                 cell = replace(cell, notes=tuple(notes))
             lines[method].append(cell)
-    return Table(columns, lines, caption, label)
+    return Table(columns, lines, caption, label, rows.design.ensembles)
 
 
 def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Design) -> Iterator[str]:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,9 +102,11 @@ class Study:
         for section in ("only", "seeds_of", "grid"):
             for method in getattr(self, section):
                 check_name(f"method of {section}", method, self.methods)
-        for method, entries in (*self.only.items(), *self.seeds_of.items()):
-            if not isinstance(entries, list) or not entries:
-                raise ValueError(f"only and seeds_of must be lists for each method, got {entries!r} for {method}")
+        for section, kind in (("only", str), ("seeds_of", int)):
+            for method, entries in getattr(self, section).items():
+                if not isinstance(entries, list) or not entries or any(type(entry) is not kind for entry in entries):
+                    raise ValueError(f"{section}.{method} must be a list of {kind.__name__}, got {entries!r}")
+                check_distinct(f"{section}.{method}", entries)
         for recipe in (recipe for chosen in self.only.values() for recipe in chosen):
             check_name("recipe of only", recipe, self.recipes)
         sections = {*self.recipes, *map(_family, self.recipes)}
@@ -182,6 +184,7 @@ class Study:
         config = configure(recipe, method, seed=seed, **plain)
         config, posthoc = adjust(config, usual_posthoc(method, recipe), dotted)
         evaluation = self.evaluations[recipe]
+        check_new_images(evaluation, config.train_set)
         return PlannedRun(
             method=method,
             config=config,
@@ -206,6 +209,21 @@ class Study:
         check_validation(validation, config.train_set, seen=False)
         seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
         return replace(config, train_set=rest_of(validation), seed=seed)
+
+
+@cache
+def check_new_images(evaluation: Evaluation, train_set: str) -> None:
+    """Raise if a model would be measured on images that it was trained on, or test images would count as OOD."""
+    from regmixup.data.roles import overlap, role_of
+
+    for role, names in {"test": [evaluation.test], "shift": evaluation.shift_sets(), "ood": evaluation.ood}.items():
+        if seen := [name for name in names if name and role_of(name, train_set) == "train"]:
+            raise ValueError(
+                f"{role} must be images that were not trained on, got {seen[0]!r} for a model of {train_set}"
+            )
+    for name in evaluation.ood:
+        if not find(name).is_interpolated and overlap(find(name), find(evaluation.test)):
+            raise ValueError(f"ood must hold other images than the test set {evaluation.test}, got {name!r}")
 
 
 def _shared(planned: PlannedRun) -> object:

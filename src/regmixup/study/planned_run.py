@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from regmixup.training.config import TrainConfig
     from regmixup.training.run import BatchNorm
 
+_LONGEST_LABEL = 150
+"""Bytes of a label in the name of a file: with what stands around it, a file system's 255 bytes suffice."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
@@ -124,7 +127,8 @@ class PlannedRun:
         """Return the stem of its file names in the run folder.
 
         The digits identify the evaluation sets, and what its rows depend on that neither these nor the label say: a
-        posthoc map that is not the method's own, and the seed of a companion that serves all seeds, unless it is 0.
+        posthoc map that is not the method's own, the seed of a companion that serves all seeds, unless it is 0, and a
+        label that is too long for the name of a file.
         """
         label = re.sub(r"[^\w.+=(), -]", "-", self.label)
         digits = fingerprint(self.evaluate)
@@ -132,6 +136,9 @@ class PlannedRun:
             digits = hashlib.sha256(f"{digits} {fingerprint(self.posthoc)}".encode()).hexdigest()
         if self.companion is not None and self.evaluate.calibration == "companion" and self.companion.seed != 0:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
+        if len(label.encode()) > _LONGEST_LABEL:
+            digits = hashlib.sha256(f"{digits} {label}".encode()).hexdigest()
+            label = label.encode()[:_LONGEST_LABEL].decode(errors="ignore")
         return f"{label}-{digits[:8]}"
 
     @property
@@ -158,7 +165,22 @@ class PlannedRun:
             "label": self.label,
             "recipe": self.recipe,
             "seed": self.config.seed,
+            "train_images": find(self.config.train_set).images,
+            "changed": self._changed(),
             "folder": folder,
             "stem": self.stem,
             "posthoc": encode(self.posthoc) if self.posthoc is not None else None,
         }
+
+    def _changed(self) -> list[str]:
+        """Return what it has instead of its method's own parts, in words; nothing where the label names values."""
+        from regmixup.training.config import configure
+
+        if self.point.varied:
+            return []
+        usual = configure(self.recipe, self.method, seed=self.config.seed)
+        parts = {
+            name: (getattr(self.config, name), getattr(usual, name)) for name in ("objective", "constraint", "head")
+        }
+        parts["posthoc"] = self.posthoc, usual_posthoc(self.method, self.recipe)
+        return [f"{name} {own} instead of {other}" for name, (own, other) in parts.items() if own != other]

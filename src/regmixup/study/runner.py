@@ -16,7 +16,6 @@ import torch
 
 from regmixup import run_folder
 from regmixup.config import encode
-from regmixup.data.catalogue import find
 from regmixup.data.files import MissingDataError, data_root
 from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
@@ -128,6 +127,9 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
             check_trainable(run)
     if job.archive is not None and tasks:
         check_writable(job.archive / run_folder.ARCHIVED)
+        beside = [job.archive.parent / name for name in study.reuses]
+        if absent := [str(folder) for folder in beside if not folder.is_dir()]:
+            warnings.warn(f"nothing is reused from {', '.join(absent)}: no such folder", stacklevel=3)
     if missing := missing_data([task.planned for task in tasks], job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
@@ -166,10 +168,7 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
         write_rows(folder / "rows.csv", rows)
         # At smoke scale the sets are not those of the study file.
-        by_recipe = {
-            planned.recipe: {"images": find(planned.config.train_set).images, "evaluate": encode(planned.evaluate)}
-            for planned in study.runs()
-        }
+        by_recipe = {planned.recipe: {"evaluate": encode(planned.evaluate)} for planned in study.runs()}
         record = {**encode(study), "recipes": by_recipe, "runs": entries, "rows_digest": digest(folder / "rows.csv")}
         write_json(folder / "study.json", record)
         write_selected(study, folder)
@@ -181,6 +180,12 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
     into: the folder to write to; default, the study's own. Return None if no run is done. The kind of device decides
     the precision and so the names of runs: the one with more of them is taken.
     """
+    if missing_choices(study, runs):  # other runs may have the values that the choices replace
+        folder = study_folder(study, runs)
+        raise ValueError(
+            f"study must not be {study.name}, which confirms what {study.confirms} selected: report the folder of the "
+            f"study with these choices, {folder}-selected"
+        )
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
     tasks: list[Task] = []
     for device in (torch.device("cuda"), torch.device("cpu")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
@@ -28,7 +28,7 @@ from regmixup.training.engine import Engine, settings
 from regmixup.training.loading import clean_parts, one_more_epoch, reader
 from regmixup.training.loop import Training
 from regmixup.training.optim import EpochMean, copy_values
-from regmixup.training.reporting import OnEpoch, OnStep, counted_on, curves
+from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
 from regmixup.training.stopping import Interrupted, Stop, stopping
@@ -205,7 +205,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "execution": str(training.execution),
         "processes": training.ranks.world,
         "threads": torch.get_num_threads(),
-        "seconds": round(sum(record["seconds"] for record in training.history), 3),
+        "seconds": seconds_of(training.history, config.total_epochs),
         **({"init": asdict(training.initial)} if training.initial is not None else {}),
         **({"selected": selection.record(config.validation)} if selection is not None else {}),
         "versions": {
@@ -215,6 +215,15 @@ def provenance_record(training: Training) -> dict[str, Any]:
             **{name: version(name) for name in _PACKAGES},
         },
     }
+
+
+def seconds_of(history: Sequence[EpochRecord], epochs: int) -> float:
+    """Return the seconds of a training; an epoch whose record is lost took as long as the mean of the others.
+
+    >>> seconds_of([{"epoch": 1, "seconds": 2.0}, {"epoch": 3, "seconds": 3.0}], epochs=3)
+    7.5
+    """
+    return round(sum(record["seconds"] for record in history) * epochs / max(1, len(history)), 3)
 
 
 def _commit() -> str | None:
@@ -241,7 +250,7 @@ def record_ensemble(run: Run) -> None:
     record = {
         "fingerprint": run.fingerprint,
         "seed": run.config.seed,
-        "seconds": round(sum(record["seconds"] for record in history), 3),
+        "seconds": round(sum(member.provenance()["seconds"] for member in members), 3),
         "members": [member.folder.name for member in members],
     }
     with run.owned():

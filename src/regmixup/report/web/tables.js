@@ -19,7 +19,7 @@ function order(table, column, direction) {
   const rows = [...body.rows].sort((a, b) => {
     const [left, right] = [valueOf(a), valueOf(b)];
     if (!left || !right) return (left ? 0 : 1) - (right ? 0 : 1);
-    return sign * (Number.isNaN(Number(left)) ? left.localeCompare(right) : left - right);
+    return sign * (isNaN(left) || isNaN(right) ? left.localeCompare(right) : left - right);
   });
   body.append(...rows);
 }
