@@ -230,6 +230,21 @@ class TestNetworks:
         assert model(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)).shape == (2, 3)
         assert rm.networks.NETWORKS["backbone"].description == "pixels"
 
+    @pytest.mark.parametrize("freeze", [0, 1])
+    def test_weights_that_the_factory_has_frozen_stay_so(self, plugin, freeze):
+        def factory(num_classes):
+            stem, *others = layers = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, num_classes)
+            nn.init.ones_(stem.requires_grad_(False).weight)
+            nn.init.ones_(others[0].weight)
+            return nn.Sequential(*layers)
+
+        plugins.load(["mine"])
+        rm.networks.register("partly", factory)
+        config = rm.configure("digits", "dnn", train_set="noise/train", network="partly", epochs=2, freeze=freeze)
+        stem, later = rm.train(config, device="cpu").model(device="cpu").backbone[:2]
+        assert torch.equal(stem.weight, torch.ones(4, 1, 3, 3))
+        assert not torch.equal(later.weight, torch.ones(4, 4, 3, 3))
+
     def test_what_cannot_be_a_network(self):
         rm.networks.register("convolution", lambda num_classes: nn.Conv2d(3, num_classes, 3))
         rm.networks.register("fixed", lambda: nn.Flatten())
