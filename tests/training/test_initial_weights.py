@@ -112,7 +112,7 @@ class TestNames:
         assert all(".parametrizations.weight.0." in name for name in found.initialised)
         model.eval()  # which leaves the vectors of the power iterations as they are, and so does a frozen backbone
         norms = [torch.linalg.matrix_norm(model.backbone[i].weight.flatten(1), 2).item() for i in (0, 3, 7)]
-        assert norms == pytest.approx([0.5] * 3, rel=0.02)
+        assert norms == pytest.approx([0.5] * 3, rel=0.05)
 
     def test_what_training_scripts_wrap_around_is_removed(self, tmp_path):
         source = built("small", channels=1)
