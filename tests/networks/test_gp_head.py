@@ -90,3 +90,5 @@ class TestCovariance:
 def test_bad_values_are_refused():
     with pytest.raises(ValueError, match="ridge must be a finite number > 0, got -1"):
         GPHead(ridge=-1)
+    with pytest.raises(ValueError, match="kernel_std must be a finite number > 0, got nan"):
+        GPHead(kernel_std=float("nan"))

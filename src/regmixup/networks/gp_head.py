@@ -37,6 +37,7 @@ class GPHead(Head):
 
     def __post_init__(self) -> None:
         check_count("num_features", self.num_features)
+        check_number("kernel_std", self.kernel_std, above=0)
         check_number("ridge", self.ridge, above=0)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:

@@ -206,7 +206,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "seconds": round(sum(record["seconds"] for record in training.history), 3),
         **({"init": asdict(training.initial)} if training.initial is not None else {}),
-        **({"selected": selection.record(config.validation)} if selection is not None else {}),
+        **({"selected": selection.record(config.validation)} if selection is not None and config.epochs else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,
