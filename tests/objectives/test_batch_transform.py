@@ -89,7 +89,7 @@ def test_a_term_beside_the_cross_entropies_is_refused(term):
             out = super().compute(model, x, y, draw)
             return replace(out, loss=out.loss + term(out.logits))
 
-    with pytest.raises(ValueError, match="^objective must have no term beside its cross-entropies, got .*Penalised"):
+    with pytest.raises(ValueError, match=r"^objective must have no term beside its cross-entropies, got .*Penalised"):
         rm.BatchTransform(Penalised(), num_classes=5)(*batch())
 
 

@@ -108,6 +108,16 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_cpu_without_bfloat16_has_onednn_off_from_the_first_step_on(monkeypatch, supported):
+    """torch turns it off at the first large product, which a resumed run may have later or not at all."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    with settings(CPU, Engine(), "bfloat16"):
+        assert torch.backends.mkldnn.enabled == supported
+    with settings(CPU, Engine(), "float32"):
+        assert torch.backends.mkldnn.enabled
+
+
 def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch):
     """`torch.cuda.Stream()`, `torch.cuda.graph` and `torch.cuda.manual_seed` mean the current device."""
     current = ["cuda:0"]

@@ -93,8 +93,11 @@ def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[N
         # fork_rng would otherwise start every accelerator of the machine.
         seeded = [] if device.type == "cpu" else [device]
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
-        # torch turns oneDNN off for good where a CPU lacks bfloat16: the bits of later runs would depend on this one.
+        # torch turns oneDNN off for good where a CPU lacks bfloat16: the bits of later runs would depend on this one. It
+        # does so at the first large product, so that after a resumption the first steps would have other bits.
         stack.callback(torch.backends.mkldnn.set_flags, torch.backends.mkldnn.enabled)
+        if device.type == "cpu" and precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            torch.backends.mkldnn.set_flags(False)
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))  # streams, graphs and seeds are those of the current one
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))
