@@ -93,8 +93,8 @@ def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[N
         # fork_rng would otherwise start every accelerator of the machine.
         seeded = [] if device.type == "cpu" else [device]
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
-        # torch turns oneDNN off for good where a CPU lacks bfloat16: the bits of later runs would depend on this one. It
-        # does so at the first large product, so that after a resumption the first steps would have other bits.
+        # torch turns oneDNN off for good where a CPU lacks bfloat16, at the first large product in that precision. So
+        # the bits of later runs would depend on this one, and those of a resumed run on where it was interrupted.
         stack.callback(torch.backends.mkldnn.set_flags, torch.backends.mkldnn.enabled)
         if device.type == "cpu" and precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             torch.backends.mkldnn.set_flags(False)
