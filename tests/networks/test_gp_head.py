@@ -92,3 +92,12 @@ def test_bad_values_are_refused():
         GPHead(ridge=-1)
     with pytest.raises(ValueError, match="kernel_std must be a finite number > 0, got nan"):
         GPHead(kernel_std=float("nan"))
+
+
+def test_batches_that_are_used_up_are_refused():
+    """The covariance would stay the prior's."""
+    head = GPHead(num_features=8).build(feature_dim=4, num_classes=3)
+    batches = iter([torch.rand(5, 4)])
+    head.finalize(batches)
+    with pytest.raises(ValueError, match=r"^batches must hold train images for the covariance, got none$"):
+        head.finalize(batches)

@@ -84,6 +84,8 @@ class GaussianProcess(nn.Module):
             phi = self.random_features(batch)
             with torch.autocast(batch.device.type, enabled=False):
                 self.precision.addmm_(phi.T, phi)
+        if not self.precision.any():
+            raise ValueError("batches must hold train images for the covariance, got none")
         # In float64, which not every accelerator has: P has eigenvalues from 0 to the number of train images.
         precision = self.precision.cpu().double()
         posterior = torch.eye(len(precision), dtype=torch.float64) + precision / self.config.ridge

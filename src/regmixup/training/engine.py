@@ -87,9 +87,12 @@ def choose_execution(
 
 @contextmanager
 def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[None]:
-    """Set what training needs process-wide, and restore it: device, generators, cuDNN, precision, determinism."""
+    """Set what training needs process-wide, and restore it: gradients, device, generators, precision, determinism."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))  # which enables gradients, too
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)  # networks are built in it, whatever a script uses for its own
         # fork_rng would otherwise start every accelerator of the machine.
         seeded = [] if device.type == "cpu" else [device]
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))

@@ -75,6 +75,8 @@ def train(
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
     device, engine = choose_device(device), Engine() if engine is None else engine
+    if torch.is_autocast_enabled(device.type):  # which would keep its copies of the weights from step to step
+        raise ValueError("train must be called outside torch.autocast: precision is a field of the configuration")
     if workers is not None:
         check_count("workers", workers, least=0)
     if tensorboard and find_spec("tensorboard") is None:
