@@ -54,6 +54,35 @@ rm.methods.register(rm.methods.Method("doubled", "twice", "us", objective=rm.met
 rm.scores.register("first", lambda logits: -logits[:, 0])
 """
 
+PARTS = """
+from dataclasses import dataclass
+
+import regmixup as rm
+from regmixup.mixing import Draw
+
+__version__ = "7"
+
+
+@dataclass(frozen=True)
+class Plain(rm.losses.Loss):
+    def __call__(self, logits, targets):
+        return -(targets * logits.log_softmax(dim=1)).sum(dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Same(rm.Augmentation):
+    def draw(self, batch_size, image_size, generator=None):
+        return Draw()
+
+    def apply(self, x, draw):
+        return x
+
+
+@dataclass(frozen=True, kw_only=True)
+class Last(rm.networks.LinearHead):
+    pass
+"""
+
 pytestmark = pytest.mark.usefixtures("forget")
 
 
@@ -166,6 +195,39 @@ class TestFingerprint:
             if what != "objective":  # whose class is another one now
                 assert resolve(config, CPU).name != names[what]
 
+    def test_classes_that_need_no_registration_enter_with_their_source(self, plugin, forget):
+        """A run of an earlier loss, augmentation, head or constraint must not pass for one of the present."""
+
+        def used():
+            plugins.load(["parts"])
+            parts = sys.modules["parts"]
+            vicinal = rm.Vicinal(parts.Same(), loss=parts.Plain())
+            configs = {"loss": rm.configure(objective=rm.ERM(loss=parts.Plain()))}
+            configs["transform"] = rm.configure(objective=rm.Rotation(rm.Vicinal(parts.Same())), head="rotation")
+            configs["head"] = rm.configure(head=parts.Last())
+            configs["loss, transform"] = rm.configure(objective=rm.Alternate(rm.ERM(), vicinal))
+            return {what: resolve(config, CPU) for what, config in configs.items()}
+
+        Path("parts.py").write_text(PARTS)
+        before = used()
+        for what, config in before.items():
+            assert ", ".join(origin.what for origin in config.plugins) == what
+            assert {(origin.module, origin.version) for origin in config.plugins} == {("parts", "7")}
+        forget()
+        Path("parts.py").write_text(PARTS + "# changed\n")
+        assert all(fingerprint(config) != fingerprint(before[what]) for what, config in used().items())
+
+    def test_a_run_with_such_a_class_is_read_where_its_module_is_loaded(self, plugin, forget):
+        Path("parts.py").write_text(PARTS)
+        plugins.load(["parts"])
+        config = rm.configure("digits", objective=rm.ERM(loss=sys.modules["parts"].Plain()), epochs=1, batch_size=512)
+        folder = rm.train(config, device="cpu").folder
+        assert rm.Run.open(folder).config.objective == config.objective
+        forget()
+        os.environ["REGMIXUP_PLUGINS"] = ""
+        with pytest.raises(ValueError, match=r"uses the loss 'Plain' of the plugin parts, which is not loaded: give"):
+            rm.Run.open(folder)
+
     def test_the_version_can_be_stated(self):
         found = []
         for version in ("1", "2"):
@@ -229,6 +291,21 @@ class TestNetworks:
         model = rm.networks.build("backbone", num_classes=3, image_size=8, normalize=((0.5,) * 3, (0.2,) * 3))
         assert model(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)).shape == (2, 3)
         assert rm.networks.NETWORKS["backbone"].description == "pixels"
+
+    @pytest.mark.parametrize("freeze", [0, 1])
+    def test_weights_that_the_factory_has_frozen_stay_so(self, plugin, freeze):
+        def factory(num_classes):
+            stem, *others = layers = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, num_classes)
+            nn.init.ones_(stem.requires_grad_(False).weight)
+            nn.init.ones_(others[0].weight)
+            return nn.Sequential(*layers)
+
+        plugins.load(["mine"])
+        rm.networks.register("partly", factory)
+        config = rm.configure("digits", "dnn", train_set="noise/train", network="partly", epochs=2, freeze=freeze)
+        stem, later = rm.train(config, device="cpu").model(device="cpu").backbone[:2]
+        assert torch.equal(stem.weight, torch.ones(4, 1, 3, 3))
+        assert not torch.equal(later.weight, torch.ones(4, 4, 3, 3))
 
     def test_what_cannot_be_a_network(self):
         rm.networks.register("convolution", lambda num_classes: nn.Conv2d(3, num_classes, 3))

@@ -71,8 +71,15 @@ class CrossEntropy(Loss):
             object.__setattr__(self, "weight", tuple(numbers))
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        weight = None if self.weight is None else _constant(self.weight, logits.dtype, logits.device)
-        return F.cross_entropy(logits, targets, weight, reduction="none", label_smoothing=self.smoothing)
+        return F.cross_entropy(
+            logits, targets, self.weight_like(logits), reduction="none", label_smoothing=self.smoothing
+        )
+
+    def weight_like(self, table: Tensor) -> Tensor | None:
+        """Return w, if there is one, with the type and on the device of a table (N, K)."""
+        if self.weight is not None and len(self.weight) != table.shape[1]:
+            raise ValueError(f"weight must have one number per class, {table.shape[1]}, got {len(self.weight)}")
+        return None if self.weight is None else _constant(self.weight, table.dtype, table.device)
 
 
 @dataclass(frozen=True)

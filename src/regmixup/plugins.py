@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from regmixup.names import printable
 
@@ -31,10 +31,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where something registered comes from; it is part of the configurations that use it.
+    """Where something registered, or a class of a user's own, comes from; part of the configurations that use it.
 
-    what: a `Kind`. module: the one that registered it. version: as it stated, else the module's `__version__`.
-    sha256: of that module's file; of nothing where there is none, as in a notebook.
+    what: a `Kind`, or the field that holds an instance of the class. module: the one that registered or defines it.
+    version: as it stated, else the module's `__version__`. sha256: of that module's file; of nothing where there is
+    none, as in a notebook.
     """
 
     what: str
@@ -130,9 +131,22 @@ def _origin(kind: str, name: str, module: dict[str, Any], version: str) -> Origi
     return Origin(kind, name, called, str(stated), sha256)
 
 
-def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
-    """Return where those of the (kind, name) pairs that plugins registered come from, sorted."""
+def _defined(field: str, name: str, module: str) -> Origin:
+    """Return the origin of a class that a module defines."""
+    namespace = vars(sys.modules[module]) if module in sys.modules else {"__name__": module}
+    return _origin(field, name, namespace, "")
+
+
+def origins(used: Iterable[tuple[str, str]], parts: Iterable[tuple[str, object]] = ()) -> tuple[Origin, ...]:
+    """Return where what others have written comes from, sorted.
+
+    used: (kind, name) pairs, of which plugins may have registered some. parts: fields with the instances they hold, of
+    classes that need no registration.
+    """
     recorded = {REGISTERED[pair] for pair in used if pair in REGISTERED}
+    classes = [(field, type(part)) for field, part in parts]
+    own = [(field, cls) for field, cls in classes if cls.__module__.partition(".")[0] != "regmixup"]
+    recorded |= {_defined(field, cls.__name__, cls.__module__) for field, cls in own}
     return tuple(sorted(recorded, key=lambda origin: (origin.what, origin.name)))
 
 
@@ -147,6 +161,8 @@ def missing(stored: Any, folder: Path) -> str:
         kind, name, module = (printable(str(dict(entry).get(key, ""))) for key in ("what", "name", "module"))
         seek((kind, name), REGISTERED)
         now = REGISTERED.get((kind, name))
+        if now is None and kind not in get_args(Kind) and module in sys.modules:
+            now = _defined(kind, name, module)
         if now is None:
             return (
                 f"the {kind} {name!r} of the plugin {module}, which is not loaded: give --plugin {module}, set "

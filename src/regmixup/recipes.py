@@ -200,8 +200,8 @@ class Recipe:
 
     @property
     def total_epochs(self) -> int:
-        """Return all passes over the train set: the schedule's and those of the cool-down."""
-        return self.epochs + self.cooldown_epochs
+        """Return all passes over the train set: the schedule's and those of the cool-down; without the first, none."""
+        return self.epochs + self.cooldown_epochs if self.epochs else 0
 
     def lr_at(self, progress: float) -> float:
         """Return the learning rate after `progress` epochs (a fraction within an epoch).

@@ -90,3 +90,22 @@ class TestCovariance:
 def test_bad_values_are_refused():
     with pytest.raises(ValueError, match="ridge must be a finite number > 0, got -1"):
         GPHead(ridge=-1)
+    with pytest.raises(ValueError, match="kernel_std must be a finite number > 0, got nan"):
+        GPHead(kernel_std=float("nan"))
+
+
+def test_batches_that_are_used_up_are_refused():
+    """The covariance would stay the prior's."""
+    head = GPHead(num_features=8).build(feature_dim=4, num_classes=3)
+    batches = iter([torch.rand(5, 4)])
+    head.finalize(batches)
+    with pytest.raises(ValueError, match=r"^batches must hold train images for the covariance, got none$"):
+        head.finalize(batches)
+
+
+def test_the_precision_of_a_network_in_bfloat16_is_summed_in_float32():
+    head = GPHead(num_features=8).build(feature_dim=4, num_classes=3).bfloat16()
+    features = torch.rand(2000, 4).bfloat16()
+    head.finalize(features.split(10))
+    phi = head.random_features(features).double()
+    torch.testing.assert_close(head.precision.double(), phi.T @ phi, rtol=0.01, atol=1.0)

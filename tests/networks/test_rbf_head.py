@@ -89,3 +89,7 @@ def test_bad_values_are_refused():
         RBFHead(momentum=1.0)
     with pytest.raises(ValueError, match=r"length_scale must be a finite number > 0, got 0"):
         RBFHead(length_scale=0)
+    with pytest.raises(ValueError, match=r"initial_count must be a finite number > 0, got 0"):
+        RBFHead(initial_count=0)
+    with pytest.raises(ValueError, match=r"embedding_dim must be an integer >= 1, got 0"):
+        RBFHead(embedding_dim=0)

@@ -80,6 +80,29 @@ def test_what_is_no_cross_entropy_of_soft_targets_is_refused(objective, message)
         rm.BatchTransform(objective, num_classes=5)
 
 
+@pytest.mark.parametrize("term", [torch.sum, lambda logits: logits.softmax(1).log().mean()], ids=["logits", "entropy"])
+def test_a_term_beside_the_cross_entropies_is_refused(term):
+    """It would be missing in the framework's loss."""
+
+    class Penalised(rm.RegMixup):
+        def compute(self, model, x, y, draw):
+            out = super().compute(model, x, y, draw)
+            return replace(out, loss=out.loss + term(out.logits))
+
+    with pytest.raises(ValueError, match=r"^objective must have no term beside its cross-entropies, got .*Penalised"):
+        rm.BatchTransform(Penalised(), num_classes=5)(*batch())
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_class_weights_of_another_number_of_classes_are_refused(count):
+    objective = rm.RegMixup(loss=CrossEntropy(weight=(2.0,) * count))
+    message = f"^weight must have one number per class, 5, got {count}$"
+    with pytest.raises(ValueError, match=message):
+        rm.BatchTransform(objective, num_classes=5)(*batch())
+    with pytest.raises(ValueError, match=message):
+        objective(lambda x: torch.zeros(len(x), 5), *batch())
+
+
 def test_labels_beyond_the_number_of_classes_are_refused():
     with pytest.raises(ValueError, match=r"y must hold labels in \[0, 3\)"):
         rm.BatchTransform(rm.RegMixup(), num_classes=3)(*batch())

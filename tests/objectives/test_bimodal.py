@@ -115,3 +115,16 @@ def test_wrong_fields_and_a_draw_without_coins_are_refused():
         Bimodal(clean_probability=1)
     with pytest.raises(ValueError, match=r"draw\.stays must have shape \(4,\) for Bimodal.*, got None"):
         Bimodal()(conv_net(), *batch(4), draw=Mixup().draw(4, SIZE))
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_parts_of_a_batch_share_lambda_and_not_the_coins(samples):
+    """Alike in all parts, they would add as many times the variance as there are parts."""
+    objective = Bimodal(samples=samples)
+    first, second = (objective.draw_part(64, 8, shared=seeded(0), own=seeded(part)) for part in (1, 2))
+    assert torch.equal(first.lam, second.lam)
+    agree = (first.stays == second.stays).double().mean().item()
+    assert 0.2 < agree < 0.8
+    generator = seeded(3)
+    alone = objective.draw_part(64, 8, shared=generator, own=generator)  # as where a batch is one part
+    assert torch.equal(alone.stays, objective.draw(64, 8, seeded(3)).stays)

@@ -102,3 +102,12 @@ def test_a_network_without_kernels_is_refused():
     nn.init.ones_(model.head.bias)
     with pytest.raises(ValueError, match="model must return log kernels <= 0"):
         DUQ()(model, x, y)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_there_is_no_penalty(mode):
+    x, y = batch()
+    with mode():
+        assert DUQ(penalty=0)(network(), x, y).parts.keys() == {"clean"}
+        with pytest.raises(ValueError, match=r"^penalty must be 0 under no_grad and inference_mode, got 0.75$"):
+            DUQ()(network(), x, y)

@@ -107,8 +107,15 @@ def test_an_objective_on_pixels_says_that_it_needs_images(objective):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda out: out.loss, *(lambda out, name=name: replace(out, parts={name: out.loss}) for name in RESERVED)],
-    ids=["tensor", *RESERVED],
+    [
+        lambda out: out.loss,
+        lambda out: replace(out, loss=out.loss[None]),
+        lambda out: replace(out, logits=torch.cat([out.logits] * 2)),
+        lambda out: replace(out, parts={"clean": out.loss.item()}),
+        lambda out: replace(out, parts={"clean": out.logits[:, 0]}),
+        *(lambda out, name=name: replace(out, parts={name: out.loss}) for name in RESERVED),
+    ],
+    ids=["tensor", "loss", "logits", "number", "per image", *RESERVED],
 )
 def test_what_compute_returns_is_checked(change):
     class Own(rm.ERM):

@@ -137,6 +137,12 @@ def test_separate_clean_learns_as_separate_and_keeps_the_statistics_of_clean_ima
     assert torch.equal(separate[1].running_mean, plain[1].running_mean) == (name == "frozen")
 
 
+def test_separate_clean_refuses_a_function_whose_batch_norm_nobody_finds():
+    net, (x, y) = conv_net(), batch()
+    with pytest.raises(ValueError, match=r"^model must be an nn.Module, .* got <function"):
+        RegMixup(passes="separate-clean")(lambda x: net(x), x, y)
+
+
 # ----------------------------------------------------------------------------------------------------- draws
 
 

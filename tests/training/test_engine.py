@@ -108,6 +108,38 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_gradients_and_float32_are_there_whatever_the_caller_has_set(mode):
+    try:
+        torch.set_default_dtype(torch.float64)
+        with mode(), settings(CPU, Engine(), "float32"):
+            weight = torch.ones(1, requires_grad=True)
+            (2 * weight).sum().backward()
+            assert (weight.grad.item(), weight.dtype) == (2.0, torch.float32)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_autocast_around_training_is_refused(tmp_path):
+    """Its copies of the weights would outlive the step: in bfloat16 nothing would be learned."""
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(ValueError, match=r"^train must be called outside torch.autocast"),
+    ):
+        rm.train(rm.configure("digits", epochs=1), tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_cpu_without_bfloat16_has_onednn_off_from_the_first_step_on(monkeypatch, supported):
+    """torch turns it off at the first large product, which a resumed run may have later or not at all."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    with settings(CPU, Engine(), "bfloat16"):
+        assert torch.backends.mkldnn.enabled == supported
+    with settings(CPU, Engine(), "float32"):
+        assert torch.backends.mkldnn.enabled
+
+
 def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch):
     """`torch.cuda.Stream()`, `torch.cuda.graph` and `torch.cuda.manual_seed` mean the current device."""
     current = ["cuda:0"]

@@ -101,6 +101,8 @@ class TestNames:
 
     def test_a_constrained_network_takes_the_plain_weights(self, tmp_path):
         source = built("small", channels=1)
+        for layer in (source.backbone[i] for i in (0, 3, 7)):
+            nn.init.normal_(layer.weight)  # of the seed, they would be the network's own
         model, found = started(
             "small", saved(tmp_path / "a.pt", source), channels=1, size=8, constraint="spectral_norm", image_size=8
         )
@@ -108,6 +110,9 @@ class TestNames:
         assert torch.equal(weights["backbone.0.parametrizations.weight.original"], source.backbone[0].weight)
         assert found.left_out == ()
         assert all(".parametrizations.weight.0." in name for name in found.initialised)
+        model.eval()  # which leaves the vectors of the power iterations as they are, and so does a frozen backbone
+        norms = [torch.linalg.matrix_norm(model.backbone[i].weight.flatten(1), 2).item() for i in (0, 3, 7)]
+        assert norms == pytest.approx([0.5] * 3, rel=0.05)
 
     def test_what_training_scripts_wrap_around_is_removed(self, tmp_path):
         source = built("small", channels=1)
@@ -245,8 +250,10 @@ class TestTimm:
 
 def test_a_run_of_no_epochs_is_its_initial_weights(tmp_path):
     first = rm.train(config(epochs=1), tmp_path, device="cpu")
-    run = rm.train(config(epochs=0, init=str(first.checkpoint)), tmp_path, device="cpu")
+    nothing = {"epochs": 0, "cooldown_epochs": 2, "select": "val-nll"}
+    run = rm.train(config(init=str(first.checkpoint), **nothing), tmp_path, device="cpu")
     assert run.finished
+    assert "selected" not in run.provenance()
     assert run.history() == []
     states = [one.model(device="cpu").state_dict() for one in (first, run)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

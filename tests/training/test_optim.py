@@ -153,6 +153,12 @@ class TestRunningMean:
             precisions.append(stored["head.precision"])
         assert not torch.equal(precisions[0], precisions[1])
 
+    def test_the_vectors_of_power_iterations_keep_their_length(self, tmp_path):
+        """A mean of them is shorter, and the constraint would let weights through that are too large."""
+        run = rm.train(config("dnn-sn", ema=0.9), tmp_path, device="cpu")
+        vectors = [value for name, value in tensors_of(run, "ema.").items() if name.endswith((".power.u", ".power.v"))]
+        assert [float(vector.norm()) for vector in vectors] == pytest.approx([1.0] * 6, rel=1e-5)
+
     def test_it_copies_whole_numbers_and_keeps_infinities(self):
         model = nn.Module()
         model.weight = nn.Parameter(torch.tensor([1.0, 2.0]))

@@ -92,6 +92,33 @@ def test_a_gradient_of_zero_moves_nothing_and_rho_must_be_positive():
         SAM(torch.optim.SGD([weight], lr=1.0), rho=0)
 
 
+@pytest.mark.parametrize("friendly", [False, True])
+def test_weights_that_the_optimizer_gets_later_are_moved_like_the_first(friendly):
+    """As where layers are thawed one after the other."""
+    first, second = (torch.ones(2, requires_grad=True) for _ in range(2))
+    seen = []
+
+    def closure():
+        seen.append(second.detach().clone())
+        loss = (first * second).sum()
+        loss.backward()
+        return loss
+
+    optimizer = torch.optim.SGD([first], lr=0.1)
+    sam = SAM(optimizer, rho=1.0, friendly=friendly)
+    sam.step(closure)
+    optimizer.add_param_group({"params": [second]})
+    sam.step(closure)
+    moved = [not torch.equal(after, before) for before, after in zip(seen[::2], seen[1::2], strict=True)]
+    assert moved == [False, True]
+
+
+def test_a_closure_without_a_backward_pass_is_refused():
+    weight = torch.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match=r"^closure must call backward on its loss, got no gradient"):
+        SAM(torch.optim.SGD([weight], lr=0.1)).step(lambda: weight.sum())
+
+
 def test_a_second_pass_that_fails_leaves_the_weights_where_they_were():
     weight, passes = torch.ones(2, requires_grad=True), []
 

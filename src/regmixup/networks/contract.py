@@ -83,6 +83,7 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.head = head
         self.feature_dim = feature_dim
+        self.frozen: list[nn.Parameter] = []  # weights that training excludes for now, see `optim.set_frozen`
 
     def features(self, x: Tensor) -> Tensor:
         """Return the penultimate activations, (N, D), of images (N, C, H, W) in uint8 or floating point."""

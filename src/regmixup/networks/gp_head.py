@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
+from regmixup.mixing import full_precision
 from regmixup.networks.contract import Head
 
 
@@ -37,6 +38,7 @@ class GPHead(Head):
 
     def __post_init__(self) -> None:
         check_count("num_features", self.num_features)
+        check_number("kernel_std", self.kernel_std, above=0)
         check_number("ridge", self.ridge, above=0)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
@@ -78,14 +80,16 @@ class GaussianProcess(nn.Module):
     @torch.no_grad()
     def finalize(self, features: Iterable[Tensor]) -> None:
         """Sum P over one clean pass with the final weights, so that mixed images never enter it."""
-        self.precision.zero_()
+        precision = full_precision(self.precision.zero_())  # in bfloat16 a sum stops growing at 256 images
         for batch in features:
-            phi = self.random_features(batch)
+            phi = self.random_features(batch).to(precision.dtype)
             with torch.autocast(batch.device.type, enabled=False):
-                self.precision.addmm_(phi.T, phi)
+                precision.addmm_(phi.T, phi)
+        if not precision.any():
+            raise ValueError("batches must hold train images for the covariance, got none")
+        self.precision.copy_(precision)
         # In float64, which not every accelerator has: P has eigenvalues from 0 to the number of train images.
-        precision = self.precision.cpu().double()
-        posterior = torch.eye(len(precision), dtype=torch.float64) + precision / self.config.ridge
+        posterior = torch.eye(len(precision), dtype=torch.float64) + precision.cpu().double() / self.config.ridge
         self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(posterior)))
 
 

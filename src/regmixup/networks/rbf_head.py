@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
+from regmixup.config import check_count, check_number
 from regmixup.networks.contract import Head
 
 
@@ -38,8 +38,11 @@ class RBFHead(Head):
     """n_c before training: about the images of a class in a batch (13 for 128 images of 10 classes)."""
 
     def __post_init__(self) -> None:
+        if self.embedding_dim is not None:
+            check_count("embedding_dim", self.embedding_dim)
         check_number("length_scale", self.length_scale, above=0)
         check_number("momentum", self.momentum, least=0, below=1)
+        check_number("initial_count", self.initial_count, above=0)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
         return RadialBasis(self, feature_dim, num_classes)

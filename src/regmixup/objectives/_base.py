@@ -62,10 +62,10 @@ class Objective(ABC):
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         out = self.compute(model, to_float(x), as_labels(y), draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
-        if not isinstance(out, LossOutput) or out.parts.keys() & set(RESERVED):
+        if not _is_sound(out, len(x)):
             raise ValueError(
-                f"{type(self).__name__}.compute must return a LossOutput whose parts have names other than "
-                f"{', '.join(RESERVED)}, got {out!r}"
+                f"{type(self).__name__}.compute must return a LossOutput with a scalar loss, logits ({len(x)}, K) or "
+                f"None, and parts that are scalar tensors with names other than {', '.join(RESERVED)}, got {out!r}"
             )
         if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
             warn_of_softmax(model, out.logits)
@@ -91,6 +91,14 @@ class Objective(ABC):
     @abstractmethod
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
+
+
+def _is_sound(out: Any, count: int) -> bool:
+    """Return whether `compute` has returned what training can log. count: images of the batch."""
+    if not isinstance(out, LossOutput) or out.parts.keys() & set(RESERVED):
+        return False
+    scalars = all(isinstance(term, Tensor) and term.ndim == 0 for term in (out.loss, *out.parts.values()))
+    return scalars and (out.logits is None or (out.logits.ndim == 2 and out.logits.shape[0] == count))
 
 
 def has_loss(objective: Objective) -> bool:

@@ -26,6 +26,10 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     if passes == "joint":
         logits, changed_logits = logits_of(model, torch.cat([clean, changed])).split([len(clean), len(changed)])
         return logits, changed_logits
+    if passes == "separate-clean" and not hasattr(model, "modules"):
+        raise ValueError(
+            f"model must be an nn.Module, whose batch norm is found, for passes='separate-clean', got {model!r}"
+        )
     logits = logits_of(model, clean)
     if passes == "separate":
         return logits, logits_of(model, changed)

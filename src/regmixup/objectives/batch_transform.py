@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
-from regmixup.mixing import Draw
+from regmixup.mixing import Draw, can_look
 from regmixup.objectives._base import Objective, has_loss
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
@@ -66,7 +66,7 @@ class BatchTransform:
 
         def model(x: Tensor) -> Tensor:
             inputs.append(x)
-            return x.new_zeros(len(x), self.num_classes)
+            return x.new_ones(len(x), self.num_classes)  # not 0, which would hide a penalty on logits
 
         def recording(loss: LossLike | None) -> LossLike:
             def record(logits: Tensor, labels: Tensor) -> Tensor:
@@ -80,6 +80,8 @@ class BatchTransform:
             # The objective itself says how much each image counts: the derivative of the total by the image's loss.
             out = _with_losses(self.objective, recording)(model, x, y, generator, draw)
             shares = torch.cat(torch.autograd.grad(out.loss, losses))
+        if can_look(out.loss) and out.loss.item() != 0:  # all recorded losses are 0
+            raise ValueError(f"objective must have no term beside its cross-entropies, got {self.objective!r}")
         images = torch.cat(inputs)
         return images, len(images) * shares[:, None] * torch.cat(targets)
 
@@ -117,4 +119,5 @@ def _plain_targets(loss: LossLike | None, targets: Tensor) -> Tensor:
     if not isinstance(loss, CrossEntropy):
         return targets
     smooth = (1 - loss.smoothing) * targets + loss.smoothing / targets.shape[1]
-    return smooth if loss.weight is None else smooth * targets.new_tensor(loss.weight)
+    weight = loss.weight_like(targets)
+    return smooth if weight is None else smooth * weight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -88,6 +88,15 @@ class Bimodal(Mixup):
             stays = sample_uniform((batch_size,), generator) < self.clean_probability
             draws.append(CoinDraw(lam=pairs.lam, partner=pairs.partner, stays=stays))
         return stack_draws(draws)
+
+    def draw_part(
+        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator | None, own: torch.Generator | None
+    ) -> Draw:
+        draw = super().draw_part(batch_size, image_size, shared=shared, own=own)
+        if not isinstance(draw, CoinDraw) or draw.stays is None or shared is own or not self.per_batch:
+            return draw
+        # Parts share lambda, not the coins: those of an image in one part and of another in the next are independent.
+        return replace(draw, stays=sample_uniform(tuple(draw.stays.shape), own) < self.clean_probability)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.eta == 0:

@@ -47,6 +47,8 @@ class DUQ(Objective):
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.penalty > 0:
+            if not torch.is_grad_enabled():
+                raise ValueError(f"penalty must be 0 under no_grad and inference_mode, got {self.penalty}")
             x = x.detach().requires_grad_()
         logits = logits_of(model, x)
         check_labels(y, logits.shape[1])

@@ -194,15 +194,17 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
 
 
 def plugins_of(config: TrainConfig) -> tuple[Origin, ...]:
-    """Return where what a configuration uses of plugins comes from; nothing for what is built in."""
+    """Return where what a configuration uses of others' code comes from; nothing for what is built in."""
     sets = [name for name in (config.train_set, config.validation) if name]
     used = [("dataset", catalogue.find(name).whole) for name in sets]
     used.append(("network", config.network))
-    waiting = [config.objective]
-    for objective in waiting:
+    parts = [(field, getattr(config, field)) for field in ("objective", "head", "constraint")]
+    for _, part in parts:  # with the parts of parts
+        parts += values_of(part).items() if dataclasses.is_dataclass(part) else ()
+    for objective in (part for _, part in parts if isinstance(part, Objective)):
         if type(objective) not in objectives.OBJECTIVES.values():
             name = type(objective).__name__
             raise ValueError(f"objective must be registered, got {name}: call rm.objectives.register({name}) before")
         used.append(("objective", objectives.name_of(objective)))
-        waiting += [field for field in values_of(objective).values() if isinstance(field, Objective)]
-    return origins(used)
+    unnamed = [(field, part) for field, part in parts if not isinstance(part, Objective)]
+    return origins(used, [(field, part) for field, part in unnamed if dataclasses.is_dataclass(part)])

@@ -87,14 +87,20 @@ def choose_execution(
 
 @contextmanager
 def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[None]:
-    """Set what training needs process-wide, and restore it: device, generators, cuDNN, precision, determinism."""
+    """Set what training needs process-wide, and restore it: gradients, device, generators, precision, determinism."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))  # which enables gradients, too
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)  # networks are built in it, whatever a script uses for its own
         # fork_rng would otherwise start every accelerator of the machine.
         seeded = [] if device.type == "cpu" else [device]
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
-        # torch turns oneDNN off for good where a CPU lacks bfloat16: the bits of later runs would depend on this one.
+        # torch turns oneDNN off for good where a CPU lacks bfloat16, at the first large product in that precision. So
+        # the bits of later runs would depend on this one, and those of a resumed run on where it was interrupted.
         stack.callback(torch.backends.mkldnn.set_flags, torch.backends.mkldnn.enabled)
+        if device.type == "cpu" and precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            torch.backends.mkldnn.set_flags(False)
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))  # streams, graphs and seeds are those of the current one
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))

@@ -23,6 +23,7 @@ from torch import Tensor
 from regmixup import networks
 from regmixup.data.folders import hash_file
 from regmixup.names import shortened
+from regmixup.networks.constraints import power_vectors, settle_vectors
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
 from regmixup.training.checkpoint import COUNTERS, MODELS, PREFIXES
@@ -104,6 +105,8 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     with torch.no_grad():
         for name, theirs in loaded.items():
             targets[name].copy_(tensors[theirs])
+    if power_vectors(model).keys() - loaded.keys():  # they are those of the random weights
+        settle_vectors(model)
     used = set(loaded.values())
     return InitialWeights(
         source,

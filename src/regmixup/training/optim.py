@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regmixup.networks.constraints import power_vectors
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
 
@@ -62,16 +63,20 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def set_frozen(model: Classifier, *, frozen: bool) -> bool:
-    """Exclude the backbone from training, or include it again; return whether that changed something."""
-    parameters = list(model.backbone.parameters())
-    changed = any(parameter.requires_grad == frozen for parameter in parameters)
+    """Exclude the backbone from training, or include it again; return whether that changed something.
+
+    Weights that a network's factory has frozen stay so.
+    """
     if frozen and not any(parameter.requires_grad for parameter in model.head.parameters()):
         raise ValueError(f"freeze must be 0 for a head without weights, such as {type(model.head).__name__}")
-    for parameter in parameters:
+    learning = [parameter for parameter in model.backbone.parameters() if parameter.requires_grad]
+    changed = learning if frozen else model.frozen
+    for parameter in changed:
         parameter.requires_grad_(not frozen)
         if frozen:
             parameter.grad = None  # or the optimizer would go on with the last one
-    return changed
+    model.frozen = [*model.frozen, *learning] if frozen else []
+    return bool(changed)
 
 
 class Copy:
@@ -123,7 +128,7 @@ class RunningMean(Copy):
         self.decay = decay
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
         self.counters = {"updates": self.updates}
-        self.averaged = averaged_names(self.live)
+        self.averaged = averaged_names(model)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -148,7 +153,7 @@ class EpochMean(Copy):
         self.start = start
         self.epochs = torch.zeros((), dtype=torch.int64, device=self.device)
         self.counters = {"epochs": self.epochs}
-        self.averaged = averaged_names(self.live)
+        self.averaged = averaged_names(model)
 
     @torch.no_grad()
     def end_epoch(self, progress: float) -> None:
@@ -159,9 +164,13 @@ class EpochMean(Copy):
             move_mean(self.values, self.live, share, self.averaged)
 
 
-def averaged_names(tensors: dict[str, Tensor]) -> set[str]:
-    """Return the names of tensors that have a mean: floating point, and all finite."""
-    return {name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.isfinite().all()}
+def averaged_names(model: nn.Module) -> set[str]:
+    """Return the names of a model's tensors that have a mean: floating point, all finite, and no vector of length 1.
+
+    A mean of unit vectors is shorter, and a power iteration's would understate the norm that a constraint bounds.
+    """
+    tensors = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+    return {name for name, tensor in tensors.items() if tensor.isfinite().all()} - power_vectors(model).keys()
 
 
 def move_mean(means: dict[str, Tensor], live: dict[str, Tensor], share: Tensor, averaged: set[str]) -> None:

@@ -63,12 +63,16 @@ class SAM:
         check_number("sigma", sigma, least=0)
         check_number("decay", decay, least=0, below=1)
         self.optimizer, self.rho, self.friendly, self.sigma, self.decay = optimizer, rho, friendly, sigma, decay
-        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.model = model
         self.means: dict[nn.Parameter, Tensor] = {}
         self.updates = torch.zeros((), dtype=torch.int64, device=self.parameters[0].device)
         if friendly:
             self.means = {parameter: torch.zeros_like(parameter) for parameter in self.parameters}
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Return all weights of the optimizer, those that were added to it later included."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def step(self, closure: Callable[[], Tensor]) -> Tensor:
         """Take a step and return the loss at w. closure: compute the loss, call `backward` and return the loss.
@@ -91,6 +95,8 @@ class SAM:
     def ascended(self) -> Iterator[None]:
         """Move the weights by e, drop the gradient, and after the passes inside put weights and buffers back."""
         learning = [parameter for parameter in self.parameters if parameter.grad is not None]
+        if not learning:
+            raise ValueError("closure must call backward on its loss, got no gradient of any weight of the optimizer")
         buffers = list(self.model.buffers()) if self.model is not None else []
         with torch.no_grad():
             kept = [torch.empty_like(tensor) for tensor in (*learning, *buffers)]
@@ -112,6 +118,7 @@ class SAM:
         gradients = [parameter.grad for parameter in learning if parameter.grad is not None]
         if not self.friendly:
             return gradients
+        self.means |= {added: torch.zeros_like(added) for added in learning if added not in self.means}
         means = [self.means[parameter] for parameter in learning]
         direction = list(torch._foreach_sub(gradients, torch._foreach_mul(means, self.sigma)))
         share = torch.where(self.updates == 0, 1.0, 1 - self.decay)

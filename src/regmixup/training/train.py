@@ -18,7 +18,7 @@ import torch
 import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
-from regmixup.networks.constraints import power_vectors, settle_vectors
+from regmixup.networks.constraints import settle_vectors
 from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
 from regmixup.training.batch_norm import batch_norms, forward_mixture, refreshing
@@ -27,7 +27,7 @@ from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, settings
 from regmixup.training.loading import clean_parts, one_more_epoch, reader
 from regmixup.training.loop import Training
-from regmixup.training.optim import EpochMean, copy_values
+from regmixup.training.optim import EpochMean
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
@@ -75,6 +75,8 @@ def train(
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
     device, engine = choose_device(device), Engine() if engine is None else engine
+    if torch.is_autocast_enabled(device.type):  # which would keep its copies of the weights from step to step
+        raise ValueError("train must be called outside torch.autocast: precision is a field of the configuration")
     if workers is not None:
         check_count("workers", workers, least=0)
     if tensorboard and find_spec("tensorboard") is None:
@@ -164,7 +166,6 @@ def complete_mean(training: Training, average: EpochMean) -> None:
     last = training.config.total_epochs - 1
     if last < 0 or training.config.frozen_at(last):
         return
-    copy_values(power_vectors(training.model), average.values)  # the last epoch's are near; a mean has not length 1
     with average.in_place():
         settle_vectors(training.model)
         estimate_statistics(training)
@@ -207,7 +208,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "seconds": seconds_of(training.history, config.total_epochs),
         **({"init": asdict(training.initial)} if training.initial is not None else {}),
-        **({"selected": selection.record(config.validation)} if selection is not None else {}),
+        **({"selected": selection.record(config.validation)} if selection is not None and config.epochs else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,
