@@ -61,13 +61,7 @@ class TrainingStep:
         """Take one step. shards: this rank's."""
         self.statistics.begin()
         complete = partial(self._before_update, shards)
-        try:
-            train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=complete)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            size = f"got {self.config.batch_size} for {self.loader.num_images} images"
-            raise ValueError(f"batch_size must leave no single image to batch norm, {size}: {error}") from error
+        train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=complete)
         if self.model.wants_step():
             self._update_head(shards)
         if self.ema is not None:
