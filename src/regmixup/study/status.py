@@ -65,7 +65,8 @@ def relative_time(method: str, config: TrainConfig) -> float:
     """Return the time of a step of a method, relative to plain training.
 
     A step that forwards p images for a clean one takes 1 + (p - 1) (regmixup - dnn) / dnn, as measured in compiled
-    steps. A constraint, a GP or an RBF head adds more than images: there it is the ratio of eager steps. SAM doubles it.
+    steps. A constraint, a GP or an RBF head adds more than images: there the ratio of eager steps counts. SAM doubles
+    both.
     """
     passes = 1 if config.sharpness == "none" else 2
     # Without a measurement of its own, a network has the ratios of ResNet-50, or of WRN-28-10 where it is more like it.
