@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,7 @@ class SAM:
             self.means = {parameter: torch.zeros_like(parameter) for parameter in self.parameters}
 
     @property
-    def parameters(self) -> list[nn.Parameter]:
+    def parameters(self) -> list[Any]:
         """Return all weights of the optimizer, those that were added to it later included."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
