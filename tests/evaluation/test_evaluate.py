@@ -190,7 +190,7 @@ def test_a_group_lists_given_sets_once_under_a_name_of_its_own(group, sets):
     [("temperature", 2.0), ("validation", VALIDATION), ("ood", OOD), ("shift", SHIFT), ("loaders", {"test": []})],
 )
 def test_what_model_predictions_hold_is_not_given_twice(name, given):
-    with pytest.raises(ValueError, match=f"^{name} must be left out with ModelPredictions"):
+    with pytest.raises(ValueError, match=rf"\b{name}\b.* must be left out with ModelPredictions"):
         evaluate(ModelPredictions(test=TEST), **{name: given})
 
 

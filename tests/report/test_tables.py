@@ -88,6 +88,17 @@ def test_bold_is_for_single_models_and_underlined_for_all():
     assert [m for m, cell in cells.items() if cell.best_overall] == ["deep-ensemble"]
 
 
+def test_the_signs_are_explained_that_occur():
+    words = {
+        "Bold: best single model": ("dnn", "mixup"),
+        "Underlined: best of all with ensembles": ("dnn", "deep-ensemble"),
+    }
+    words["Bold: best single model, underlined: best of all with ensembles"] = ("dnn", "mixup", "deep-ensemble")
+    for remark, methods in words.items():
+        table = tabulate(rows(**{method: [0.1 * place] for place, method in enumerate(methods)}), [ACCURACY])
+        assert f"{remark}; equal numbers are tied." in list(table.remarks())
+
+
 def test_a_cell_stands_beside_the_papers_number():
     cells = cells_of(measured())
     assert cells["dnn"].against_paper == "paper 96.14, −0.04"

@@ -93,15 +93,10 @@ def evaluate(
     ['noise', 'test']
     """
     if isinstance(subject, ModelPredictions):
-        given: dict[str, object] = {
-            "loaders": loaders,
-            "validation": validation,
-            "train": train,
-            "shift": shift or None,
-        }
-        given |= {"ood": ood or None, "posthoc": posthoc, "temperature": temperature}
-        if extra := [name for name, argument in given.items() if argument is not None]:
-            raise ValueError(f"{', '.join(extra)} must be left out with ModelPredictions, which hold all of these")
+        others: Sequence[object] = (loaders, validation, train, posthoc, temperature)
+        if shift or ood or any(argument is not None for argument in others):
+            names = "loaders, validation, train, shift, ood, posthoc and temperature"
+            raise ValueError(f"{names} must be left out with ModelPredictions, which hold all of these")
         model = subject
     elif isinstance(subject, Predictions):
         if loaders is not None:

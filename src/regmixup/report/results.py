@@ -137,11 +137,13 @@ class Results:
                 place = folder.parent / entry["folder"]
                 runs.append(RunRecord(**entry | {"calibration": calibration, "folder": place}))
             rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
-        except (KeyError, TypeError, ValueError) as error:
-            what = (
-                error if isinstance(error, ValueError) else f"{folder / 'study.json'} is of another version ({error!r})"
-            )
-            raise ValueError(f"{what}. `regmixup study` makes the file again") from error
+        except ValueError as error:
+            raise ValueError(f"{error}. `regmixup study` makes the file again") from error
+        except (KeyError, TypeError) as error:
+            path = folder / "study.json"
+            raise ValueError(
+                f"{path} is of another version ({error!r}). `regmixup study` makes the file again"
+            ) from error
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
         into, ranked = Path(out) if out is not None else folder, study.get("rank", False)
