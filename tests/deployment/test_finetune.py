@@ -592,3 +592,50 @@ def test_the_card_tells_what_the_weights_are(finished, tmp_path, chosen, trained
     assert f"| trained weights | {trained}" in card
     # The probe's file, from which the run starts, is not what the user started from.
     assert "| initial weights | timm@sha256:5eed |" in card
+
+
+def swap(first, second):
+    """Exchange two folders."""
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+def write_bitmaps(folder):
+    """Write parts of photographs as bitmaps, which all have the same size in bytes."""
+    for first, part in enumerate(("train", "val", "test")):
+        for photo in write_photos(folder / part, 5, first=100 * first).rglob("*.jpg"):
+            Image.open(photo).save(photo.with_suffix(".bmp"))
+            photo.unlink()
+    return folder
+
+
+def test_files_of_the_same_names_and_sizes_with_other_content_are_other_images(weights, tmp_path):
+    photos = write_bitmaps(tmp_path / "photos")
+    first, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert read_table(first.folder / "finetune.json")["test"]["right"] == 15
+    swap(photos / "test" / "apple", photos / "test" / "plum")
+    again, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert again.folder == first.folder
+    assert read_table(again.folder / "finetune.json")["test"]["right"] == 5
+    for part in ("train", "val"):
+        swap(photos / part / "apple", photos / part / "plum")
+    corrected, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert corrected.folder != first.folder
+    assert read_table(corrected.folder / "finetune.json")["test"]["right"] == 15
+
+
+@pytest.mark.parametrize("change", ["a class is renamed", "a file is renamed"])
+def test_renamed_images_start_a_new_run(weights, tmp_path, change):
+    photos = write_photos(tmp_path / "photos", 14)
+    first, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    if change == "a class is renamed":
+        (photos / "lime").rename(photos / "limes")
+    else:
+        file = Path(load(first.config.train_set).paths[0])
+        file.rename(file.with_name("renamed.jpg"))
+    second, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert first.folder != second.folder
+    names = rm.Predictor.load(second.folder / "predictor").class_names
+    assert ("limes" in names) == (change == "a class is renamed")

@@ -13,7 +13,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class PhotoFolder:
 
     @property
     def fingerprint(self) -> str:
+        """The images of all parts, by their content."""
         return "-".join(part.fingerprint[:16] for part in self.parts.values())
 
     def record(self) -> dict[str, Any]:
@@ -69,6 +70,7 @@ class PhotoFolder:
             "origin": self.origin,
             "classes": list(self.classes),
             "copies": self.copies,
+            "fingerprint": self.fingerprint,
         }
 
     def describe(self, *, class_weights: str = "none") -> str:
@@ -121,7 +123,7 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
-    parts = {role: load_files(name) for role, name in names.items()}
+    parts = {role: _load_hashed(name) for role, name in names.items()}
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     copies = _find_copies(parts)
     if copies:
@@ -131,6 +133,12 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         )
     by_class = {name: counts[name] for name in parts["train"].classes}
     return PhotoFolder(folder, parts, origin, by_class, copies=len(copies), notes=tuple(notes))
+
+
+def _load_hashed(name: str) -> FolderSet:
+    """Load a part with the digests of its files: a folder's own part is otherwise known by the files' sizes alone."""
+    part = load_files(name)
+    return replace(part, digests=part.digests or hash_files(part))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
@@ -274,7 +282,7 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
 
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts that are copies of train files."""
-    train = dict(zip(hash_files(parts["train"]), parts["train"].paths, strict=True))
+    train = dict(zip(parts["train"].digests, parts["train"].paths, strict=True))
     others = [parts["validation"], parts["test"]]
-    digests = [(path, digest) for part in others for path, digest in zip(part.paths, hash_files(part), strict=True)]
+    digests = [(path, digest) for part in others for path, digest in zip(part.paths, part.digests, strict=True)]
     return [printable(f"{path} = {train[digest]}") for path, digest in digests if digest in train]
