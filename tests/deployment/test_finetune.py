@@ -87,7 +87,7 @@ def test_all_that_was_chosen_is_said(finished):
         "all weights: dnn (--method), AdamW at 0.0003 (--lr), batches of 30, augmentation standard",
         "epochs       3 (given)",
         "\nkept         ",
-        "the threshold of entropy accepts",
+        "by the threshold of entropy; ",
     ):
         assert said in lines
     *said, last = lines.splitlines()
@@ -503,7 +503,7 @@ def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_agai
     assert "replaced     the report and the predictor of score entropy, acceptance 0.95, in the same folder" in lines
     assert "replaced" not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
-    assert "the threshold of max probability accepts" in lines
+    assert "by the threshold of max probability; " in lines
     assert "AURC by MSP" in (run.folder / "report.html").read_text()
     assert {path: path.stat().st_mtime_ns for path in before} == before
 

@@ -182,12 +182,13 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
     job.say(f"test         {_accuracy(record)}")
     job.say(
         f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
-        f"{predictor.images} validation images with {counted(predictor.errors, 'error')}"
+        f"{counted(predictor.images, 'validation image')} with {counted(predictor.errors, 'error')}"
     )
     if predictor.choice is not None:
         job.say(f"score        {predictor.choice}")
-    accepted = f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
-    job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {accepted}")
+    unsure = f"{test['images'] - test['accepted']} of {test['images']} test images"
+    kept = f"{test['accepted_right']} of the {test['accepted']} accepted ones are right"
+    job.say(f"unsure       about {unsure}, by the threshold of {predictor.score.replace('_', ' ')}; {kept}")
     if record["detection"]:
         job.say(f"detection    {describe_detection(record['detection'])}")
     if predictor.promise is not None:

@@ -22,7 +22,7 @@ from PIL import Image
 
 from regmixup.data.catalogue import find
 from regmixup.data.decode import FORMATS, MAX_PIXELS, open_rgb
-from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_files, image_files
+from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_file, hash_files, image_files
 from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.reading import load_files
@@ -119,7 +119,7 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     unreadable = find_unreadable([file for whole in wholes for file in whole.paths], advance)
     train, *others = wholes
     problems += _find_problems(train, others, unreadable, len(names) - len(wholes) + 1)
-    notes = [note for note in (unread, *_find_notes(train, others)) if note]
+    notes = [note for note in (unread, *_find_notes(folder, train, others)) if note]
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
@@ -130,6 +130,11 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         notes.append(
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
             f"are; delete one of each: {shortened(copies, 3)}"
+        )
+    if doubtful := _find_doubtful(parts):
+        notes.append(
+            f"{counted(len(doubtful), 'image')} in more than one class, of which a model can learn nothing; delete the "
+            f"wrong copies: {shortened(doubtful, 3)}"
         )
     by_class = {name: counts[name] for name in parts["train"].classes}
     return PhotoFolder(folder, parts, origin, by_class, copies=len(copies), notes=tuple(notes))
@@ -177,9 +182,22 @@ def _find_problems(
     return problems
 
 
-def _find_notes(train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
-    """Return lines about what may be a mistake: names that differ in case alone, classes a level deeper."""
+def _find_notes(folder: Path, train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
+    """Return lines about what may be a mistake: folders beside the parts, parts that lack a class, names of classes
+    that differ in case alone, classes a level deeper."""
     notes, alike = [], defaultdict(list)
+    parts = {part.folder.name for part in (train, *others)}
+    beside = [name for name in class_folders(folder) if name not in parts] if train.folder.parent == folder else []
+    if left_out := [printable(name) for name in beside if image_files(folder / name)]:
+        notes.append(
+            f"images beside the parts {', '.join(sorted(parts))} are left out: {shortened(left_out, _SHOWN)}. If "
+            f"{train.folder.name} is a class, it must have no subfolders"
+        )
+    for part in others:
+        if lacking := [printable(name) for name in train.classes if name not in part.classes]:
+            notes.append(
+                f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
+            )
     for name in sorted({name for part in (train, *others) for name in part.classes}):
         alike[name.casefold()].append(printable(name))
     if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
@@ -203,13 +221,14 @@ def find_outliers(path: str | Path) -> FolderSet:
 
 def check_outliers(outliers: FolderSet, photos: PhotoFolder, advance: Advance) -> None:
     """Raise if files cannot be decoded, or are photographs of a class."""
-    unreadable = find_unreadable(outliers.paths, advance)
-    of_a_class = {path for part in photos.parts.values() for path in part.paths}
-    wrong = [path for path in outliers.paths if path in unreadable or path in of_a_class]
+    wrong = {*find_unreadable(outliers.paths, advance)}
+    of_a_class = {digest for part in photos.parts.values() for digest in part.digests}
+    readable = [path for path in outliers.paths if path not in wrong]
+    wrong |= {path for path in readable if hash_file(path) in of_a_class}
     if wrong:
         raise ValueError(
             f"ood must hold images of no class that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
-            f"among the photos: {printable(shortened(wrong, _SHOWN))}"
+            f"among the photos: {printable(shortened(sorted(wrong), _SHOWN))}"
         )
 
 
@@ -278,6 +297,15 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
         f"there must be at least {least} different images of every class, {purpose}, better 20 or more, found "
         f"{shortened(few, _SHOWN)} in {whole.folder}: add images, or remove these classes"
     )
+
+
+def _find_doubtful(parts: Mapping[str, FolderSet]) -> list[str]:
+    """Return the files of each content that is in several classes."""
+    files: dict[str, dict[str, str]] = defaultdict(dict)
+    for part in parts.values():
+        for path, digest, label in zip(part.paths, part.digests, part.labels.tolist(), strict=True):
+            files[digest].setdefault(part.classes[label], path)
+    return [printable(" = ".join(by_class.values())) for by_class in files.values() if len(by_class) > 1]
 
 
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:

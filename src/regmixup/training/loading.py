@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
+from regmixup.data.files import reading
 from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
@@ -118,7 +119,13 @@ def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "re
     """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
     if transform is not None:
         build = transform.build()
-        return lambda source: build(open_rgb(source))
+
+        def resize(source: Source) -> Image.Image:
+            image = open_rgb(source)
+            with reading(described(source), "an image"):
+                return build(image)
+
+        return resize
     height, width = size
 
     def read(source: Source) -> Image.Image:
