@@ -1,5 +1,6 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
+import inspect
 import io
 import os
 import re
@@ -592,6 +593,14 @@ def test_the_card_tells_what_the_weights_are(finished, tmp_path, chosen, trained
     assert f"| trained weights | {trained}" in card
     # The probe's file, from which the run starts, is not what the user started from.
     assert "| initial weights | timm@sha256:5eed |" in card
+
+
+def test_the_options_are_shown_and_others_are_refused(tmp_path):
+    shown = inspect.signature(rm.finetune).parameters
+    assert [*shown] == ["path", "runs", "say", "watch", "advance", *(field.name for field in fields(Request))]
+    assert shown["lr"].default == Request().lr
+    with pytest.raises(ValueError, match=r"unknown option 'epoch': did you mean 'epochs'"):
+        rm.finetune(tmp_path, epoch=3)
 
 
 def swap(first, second):
