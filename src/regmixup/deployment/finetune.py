@@ -74,10 +74,6 @@ def finetune(
     return run
 
 
-def _with_options(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function with the fields of `Request` in place of **options."""
-    *parameters, _ = inspect.signature(function).parameters.values()
-    return inspect.Signature([*parameters, *inspect.signature(Request).parameters.values()])
-
-
-finetune.__signature__ = _with_options(finetune)  # type: ignore[attr-defined]  # for help(), and editors that run code
+# help() and notebooks show the fields of the request in place of **options.
+_given, _fields = (inspect.signature(callee).parameters.values() for callee in (finetune, Request))
+finetune.__signature__ = inspect.Signature([*_given][:-1] + [*_fields])  # type: ignore[attr-defined]

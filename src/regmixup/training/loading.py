@@ -117,19 +117,13 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
     """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
-    if transform is not None:
-        build = transform.build()
-
-        def resize(source: Source) -> Image.Image:
-            image = open_rgb(source)
-            with reading(described(source), "an image"):
-                return build(image)
-
-        return resize
-    height, width = size
+    build, (height, width) = transform and transform.build(), size
 
     def read(source: Source) -> Image.Image:
         image = open_rgb(source)
+        if build is not None:
+            with reading(described(source), "an image"):
+                return build(image)
         if image.size != (width, height):
             raise ValueError(
                 f"{described(source)} must have {width}x{height} pixels, as the images in memory that the model was "
