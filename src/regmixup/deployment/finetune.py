@@ -75,5 +75,6 @@ def finetune(
 
 
 # help() and notebooks show the fields of the request in place of **options.
-_given, _fields = (inspect.signature(callee).parameters.values() for callee in (finetune, Request))
-finetune.__signature__ = inspect.Signature([*_given][:-1] + [*_fields])  # type: ignore[attr-defined]
+*_named, _options = inspect.signature(finetune).parameters.values()
+_fields = inspect.signature(Request).parameters.values()
+finetune.__signature__ = inspect.Signature([*_named, *_fields])  # type: ignore[attr-defined]

@@ -117,7 +117,8 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
     """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
-    build, (height, width) = transform and transform.build(), size
+    height, width = size
+    build = transform.build() if transform is not None else None
 
     def read(source: Source) -> Image.Image:
         image = open_rgb(source)
