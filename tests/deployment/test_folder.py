@@ -150,7 +150,7 @@ def test_all_problems_are_told_at_once_and_files_that_cannot_be_read_do_not_coun
     assert "found plum 1 in" in few
     assert "test also has Apple: " in strange
     assert lacking == "- test/ has no image of apple, plum: its results leave them out"
-    assert case == "- names of classes differ in case alone, which may be one class: Apple and apple"
+    assert case == "- names of classes look alike, which may be one class: Apple and apple"
     write_photo(tmp_path / "train" / "plum" / "1.jpg", COLOURS["plum"], 77)
     (tmp_path / "train" / "lime" / "1.jpg").unlink()
     with pytest.raises(ValueError, match="found lime 1 in"):
@@ -197,6 +197,14 @@ def test_parts_that_lack_a_class_are_told(tmp_path):
         write_photos(tmp_path / part, 3, first=100 * first)
     shutil.rmtree(tmp_path / "val" / "lime")
     assert inspect(tmp_path).notes == ("val/ has no image of lime: its results leave them out",)
+
+
+def test_names_that_look_alike_are_told(tmp_path):
+    """An accent is one character where a Mac has not written the name, and two where it has."""
+    names = ("caf\u00e9", "cafe\u0301", "tea  cup", "tea cup", "teacup")
+    write_photos(tmp_path, 6, colours={name: (200, 40 * number, 40) for number, name in enumerate(names)})
+    (note,) = inspect(tmp_path).notes
+    assert note.endswith(": cafe\u0301 and caf\u00e9, tea  cup and tea cup")
 
 
 def test_an_image_of_two_classes_is_told(tmp_path):

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import torch
 from PIL import Image
@@ -184,7 +185,7 @@ def _find_problems(
 
 def _find_notes(folder: Path, train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
     """Return lines about what may be a mistake: folders beside the parts, parts that lack a class, names of classes
-    that differ in case alone, classes a level deeper."""
+    that look alike, classes a level deeper."""
     notes, alike = [], defaultdict(list)
     parts = {part.folder.name for part in (train, *others)}
     beside = [name for name in class_folders(folder) if name not in parts] if train.folder.parent == folder else []
@@ -199,9 +200,9 @@ def _find_notes(folder: Path, train: FolderSet, others: Sequence[FolderSet]) -> 
                 f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
             )
     for name in sorted({name for part in (train, *others) for name in part.classes}):
-        alike[name.casefold()].append(printable(name))
+        alike[" ".join(normalize("NFKC", name).casefold().split())].append(printable(name))
     if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
-        notes.append(f"names of classes differ in case alone, which may be one class: {shortened(doubled, _SHOWN)}")
+        notes.append(f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}")
     if "table" not in train.info and all(Path(file).parents[1] != train.folder for file in train.paths):
         notes.append(
             "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
