@@ -119,6 +119,21 @@ class TestFiles:
         assert run("predict", good, photos / "0.png", "--device", "cpu") == 0
         assert capsys.readouterr().out.splitlines()[1] == "1 accepted, none unsure"
 
+    def test_after_an_interruption_the_answers_until_then_are_written(
+        self, good, photos, tmp_path, monkeypatch, capsys
+    ):
+        predict, files = rm.Predictor.predict_file, [photos / f"{index}.png" for index in range(5)]
+
+        def interrupted(predictor, file):
+            if file == files[2]:
+                raise KeyboardInterrupt
+            return predict(predictor, file)
+
+        monkeypatch.setattr(rm.Predictor, "predict_file", interrupted)
+        assert run("predict", good, *files, "--out", tmp_path / "answers.csv", "--device", "cpu") == 130
+        assert "answers.csv  2 of 5 images" in capsys.readouterr().out
+        assert [*read_csv(tmp_path / "answers.csv")] == ["0.png", "1.png"]
+
     def test_a_line_break_in_a_name_is_written_out_as_in_the_table(self, good, photos, capsys, tmp_path):
         file = tmp_path / "two\nlines.png"
         file.write_bytes((photos / "0.png").read_bytes())

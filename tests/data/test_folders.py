@@ -19,7 +19,7 @@ from torchvision.datasets import ImageFolder
 from regmixup import data
 from regmixup.data import catalogue, folders
 from regmixup.data.decode import open_rgb
-from regmixup.data.folders import hash_file
+from regmixup.data.folders import hash_file, image_files
 from regmixup.data.images import FolderSet
 from regmixup.data.splits import stratified
 from regmixup.storage import digest
@@ -59,6 +59,19 @@ def test_formats_nested_folders_and_links(tmp_path: Path) -> None:
     )
     for image in decode(lossless, resize=40, crop=40).images:
         np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), pixels)
+
+
+def test_links_that_lead_back_are_not_followed(tmp_path: Path) -> None:
+    """The operating system would stop only after 40 rounds, each with the same files again."""
+    for number, name in enumerate(("a", "b")):
+        write_image(tmp_path / "set" / name / "0.png", smooth_image(number))
+    (tmp_path / "set" / "a" / "up").symlink_to("..")
+    assert image_files(tmp_path / "set") == [str(tmp_path / "set" / name / "0.png") for name in ("a", "b")]
+    (tmp_path / "set" / "a" / "up").unlink()
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / "set" / name / "other").symlink_to(Path("..") / other)
+    files = [str(Path(file).relative_to(tmp_path / "set" / "a")) for file in image_files(tmp_path / "set" / "a")]
+    assert files == ["0.png", "other/0.png"]
 
 
 def test_modes_become_rgb(tmp_path: Path) -> None:

@@ -97,6 +97,13 @@ def test_a_huge_table_is_refused(folder, monkeypatch, limit, message):
         load(write(folder, *ROWS))
 
 
+def test_a_label_with_a_comma_must_have_quotes(folder):
+    """Else the part before the comma would be the class, and Paris, France one with Paris, Texas."""
+    with pytest.raises(ValueError, match=r"1 row of .* at most 2 fields, with quotes .*: day0/2\.png in line 4$"):
+        load(write(folder, *ROWS[:2], "day0/2.png,Paris, Texas"))
+    assert load(write(folder, *(f"{row},, " for row in ROWS))).classes == ("cat", "dog")  # as spreadsheets write it
+
+
 def test_columns_that_are_not_used_are_told(folder):
     """A column `split`, for example, decides nothing here."""
     name = write(folder, *(f"{row},train" for row in ROWS), header="path,label,split")

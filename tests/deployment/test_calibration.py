@@ -124,6 +124,11 @@ class TestCalibration:
         with pytest.raises(calibration.NoPromiseError, match=r"accepts 149, [1-9]\d* of them wrong"):
             self.asking.fit(Labelled(logits, (torch.arange(298) % 5 == 0).long()))
 
+    @pytest.mark.parametrize("asked", [{"risk": 0.5}, {"sets": Conformal()}])
+    def test_one_image_cannot_be_halved(self, asked):
+        with pytest.raises(calibration.NoPromiseError, match="2 validation images or more, got 1"):
+            Calibration(**asked).fit(Labelled(torch.tensor([[1.0, 0.0]]), torch.tensor([0])))
+
     def test_the_promise_comes_from_images_that_fitted_nothing_else(self):
         """Right labels in the second half change neither the temperature nor the sequence of thresholds."""
         whole = labelled(1000, wrong=60)

@@ -1,5 +1,7 @@
 """Frozen features of a transformer: a probe on them, and nearest neighbours beside its own score."""
 
+import shutil
+
 import numpy as np
 import pytest
 import timm
@@ -142,12 +144,15 @@ def test_a_trained_backbone_is_measured_on_its_own_features(folders, weights, tm
         ),
         ({"ood": "nowhere"}, "ood must be a folder of images, found none in .*nowhere"),
         ({"ood": "fruit/lime"}, r"ood must hold images of no class .*, 14 of 14 are .* among the photos: .*0\.jpg"),
+        ({"ood": "copies"}, r"ood must hold .*, 1 of 2 are .* among the photos: .*copies/other-name\.jpg"),
         ({"ood": "broken"}, r"images of no class that can be decoded, 1 of 1 are damaged .*broken/x\.png"),
     ],
 )
 def test_what_would_mislead_is_refused(folders, weights, tmp_path, changes, message):
     (folders / "broken").mkdir(exist_ok=True)
     (folders / "broken" / "x.png").write_bytes(b"no image")
+    write_photo(folders / "copies" / "strange.jpg", (1, 2, 3), 1)
+    shutil.copy(folders / "fruit" / "lime" / "0.jpg", folders / "copies" / "other-name.jpg")
     changes = {name: folders / value if name == "ood" else value for name, value in changes.items()}
     with pytest.raises(ValueError, match=message):
         finetune(folders, weights, tmp_path, **changes)

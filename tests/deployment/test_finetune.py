@@ -1,5 +1,6 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
+import inspect
 import io
 import os
 import re
@@ -87,7 +88,7 @@ def test_all_that_was_chosen_is_said(finished):
         "all weights: dnn (--method), AdamW at 0.0003 (--lr), batches of 30, augmentation standard",
         "epochs       3 (given)",
         "\nkept         ",
-        "the threshold of entropy accepts",
+        "by the threshold of entropy; ",
     ):
         assert said in lines
     *said, last = lines.splitlines()
@@ -503,7 +504,7 @@ def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_agai
     assert "replaced     the report and the predictor of score entropy, acceptance 0.95, in the same folder" in lines
     assert "replaced" not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
-    assert "the threshold of max probability accepts" in lines
+    assert "by the threshold of max probability; " in lines
     assert "AURC by MSP" in (run.folder / "report.html").read_text()
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
@@ -592,3 +593,58 @@ def test_the_card_tells_what_the_weights_are(finished, tmp_path, chosen, trained
     assert f"| trained weights | {trained}" in card
     # The probe's file, from which the run starts, is not what the user started from.
     assert "| initial weights | timm@sha256:5eed |" in card
+
+
+def test_the_options_are_shown_and_others_are_refused(tmp_path):
+    shown = inspect.signature(rm.finetune).parameters
+    assert [*shown] == ["path", "runs", "say", "watch", "advance", *(field.name for field in fields(Request))]
+    assert shown["lr"].default == Request().lr
+    with pytest.raises(ValueError, match=r"unknown option 'epoch': did you mean 'epochs'"):
+        rm.finetune(tmp_path, epoch=3)
+
+
+def swap(first, second):
+    """Exchange two folders."""
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+def write_bitmaps(folder):
+    """Write parts of photographs as bitmaps, which all have the same size in bytes."""
+    for first, part in enumerate(("train", "val", "test")):
+        for photo in write_photos(folder / part, 5, first=100 * first).rglob("*.jpg"):
+            Image.open(photo).save(photo.with_suffix(".bmp"))
+            photo.unlink()
+    return folder
+
+
+def test_files_of_the_same_names_and_sizes_with_other_content_are_other_images(weights, tmp_path):
+    photos = write_bitmaps(tmp_path / "photos")
+    first, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert read_table(first.folder / "finetune.json")["test"]["right"] == 15
+    swap(photos / "test" / "apple", photos / "test" / "plum")
+    again, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert again.folder == first.folder
+    assert read_table(again.folder / "finetune.json")["test"]["right"] == 5
+    for part in ("train", "val"):
+        swap(photos / part / "apple", photos / part / "plum")
+    corrected, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert corrected.folder != first.folder
+    assert read_table(corrected.folder / "finetune.json")["test"]["right"] == 15
+
+
+@pytest.mark.parametrize("change", ["a class is renamed", "a file is renamed"])
+def test_renamed_images_start_a_new_run(weights, tmp_path, change):
+    photos = write_photos(tmp_path / "photos", 14)
+    first, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    if change == "a class is renamed":
+        (photos / "lime").rename(photos / "limes")
+    else:
+        file = Path(load(first.config.train_set).paths[0])
+        file.rename(file.with_name("renamed.jpg"))
+    second, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
+    assert first.folder != second.folder
+    names = rm.Predictor.load(second.folder / "predictor").class_names
+    assert ("limes" in names) == (change == "a class is renamed")

@@ -202,6 +202,7 @@ class TestInputs:
         for images, contract in [
             ([], r"images must be \(N, 1, 8, 8\), N >= 1, .* got \(0,\)"),
             ([pixels[0], None], "images that are no path, bytes or .*, got None"),
+            ([pixels[0], normalised(pixels[1])], "all uint8 or files, or all floating point, got a list of both"),
         ]:
             with pytest.raises(ValueError, match=contract):
                 fitted(images)
@@ -232,6 +233,9 @@ class TestInputs:
         found = rm.Predictor.fit(nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), [(x, y)], transform=transform)
         cropped = torch.from_numpy(np.array(transform.build()(Image.fromarray(pixels)))).permute(2, 0, 1)
         assert torch.equal(found(Image.fromarray(pixels)).probs, found(cropped).probs)
+        Image.new("RGB", (1, 300_000)).save(tmp_path / "thin.png")
+        with pytest.raises(ValueError, match=r"cannot read .*thin\.png as an image: expected at most .* 1x300000"):
+            found(tmp_path / "thin.png")
         without = rm.Predictor.fit(nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), [(x, y)])
         contract = r"must have 16x16 pixels, as the images .* trained on, got 60x40: .*fit transform=Eval"
         with pytest.raises(ValueError, match=contract):

@@ -53,8 +53,9 @@ def test_copies_across_parts_are_named_and_cuts_never_make_them(tmp_path):
     shutil.copy(tmp_path / "train" / "lime" / "1.jpg", tmp_path / "val" / "plum" / "other-name.jpg")
     shutil.copy(tmp_path / "train" / "lime" / "2.jpg", tmp_path / "test" / "lime" / "again.jpg")
     photos = inspect(tmp_path)
-    (note,) = photos.notes
+    note, doubtful = photos.notes
     assert photos.copies == 2
+    assert doubtful.endswith(f": {tmp_path}/train/lime/1.jpg = {tmp_path}/val/plum/other-name.jpg")
     assert "2 images to choose or test on are copies of train images" in note
     assert f"{tmp_path}/test/lime/again.jpg = {tmp_path}/train/lime/2.jpg" in note
     shutil.copy(tmp_path / "train" / "lime" / "1.jpg", tmp_path / "train" / "lime" / "twin.jpg")
@@ -142,13 +143,14 @@ def test_all_problems_are_told_at_once_and_files_that_cannot_be_read_do_not_coun
     (tmp_path / "train" / "plum" / "1.jpg").unlink()
     with pytest.raises(ValueError, match=rf"3 problems in {tmp_path}:\n") as error:
         inspect(tmp_path)
-    decoded, few, strange, case = str(error.value).splitlines()[1:]
+    decoded, few, strange, lacking, case = str(error.value).splitlines()[1:]
     assert "1 cannot: " in decoded
     assert "lime/2.jpg (cannot identify" in decoded
     assert "at least 2 different images of every class" in few
     assert "found plum 1 in" in few
     assert "test also has Apple: " in strange
-    assert case == "- names of classes differ in case alone, which may be one class: Apple and apple"
+    assert lacking == "- test/ has no image of apple, plum: its results leave them out"
+    assert case == "- names of classes look alike, which may be one class: Apple and apple"
     write_photo(tmp_path / "train" / "plum" / "1.jpg", COLOURS["plum"], 77)
     (tmp_path / "train" / "lime" / "1.jpg").unlink()
     with pytest.raises(ValueError, match="found lime 1 in"):
@@ -180,6 +182,36 @@ def test_problems_of_a_table_are_told_with_those_of_its_files(tmp_path):
         "found lime 2 in",
     ):
         assert said in str(error.value)
+
+
+def test_images_beside_the_parts_are_told(tmp_path):
+    """Classes bus, car and train, with a folder for every year: train would be taken for the train part."""
+    years = {f"{name}/{year}": colour for name, colour in COLOURS.items() for year in (2023, 2024)}
+    write_photos(tmp_path, 6, colours={name.replace("lime", "train"): colour for name, colour in years.items()})
+    (note,) = inspect(tmp_path).notes
+    assert "images beside the parts train are left out: apple, plum. If train is a class" in note
+
+
+def test_parts_that_lack_a_class_are_told(tmp_path):
+    for first, part in enumerate(("train", "val", "test")):
+        write_photos(tmp_path / part, 3, first=100 * first)
+    shutil.rmtree(tmp_path / "val" / "lime")
+    assert inspect(tmp_path).notes == ("val/ has no image of lime: its results leave them out",)
+
+
+def test_names_that_look_alike_are_told(tmp_path):
+    """An accent is one character where a Mac has not written the name, and two where it has."""
+    names = ("caf\u00e9", "cafe\u0301", "tea  cup", "tea cup", "teacup")
+    write_photos(tmp_path, 6, colours={name: (200, 40 * number, 40) for number, name in enumerate(names)})
+    (note,) = inspect(tmp_path).notes
+    assert note.endswith(": cafe\u0301 and caf\u00e9, tea  cup and tea cup")
+
+
+def test_an_image_of_two_classes_is_told(tmp_path):
+    write_photos(tmp_path, 6)
+    shutil.copy(tmp_path / "lime" / "1.jpg", tmp_path / "plum" / "x.jpg")
+    assert "1 image in more than one class" in inspect(tmp_path).describe()
+    assert f"{tmp_path}/lime/1.jpg = {tmp_path}/plum/x.jpg" in inspect(tmp_path).describe()
 
 
 def test_images_outside_of_class_folders_are_told(tmp_path):

@@ -243,12 +243,18 @@ def test_shifted_versions_are_resampled_together():
         replace(VALIDATION, dataset="cifar10/test", role=""),
         replace(VALIDATION, dataset="toy-c/blur/1", role=""),
         replace(VALIDATION, dataset="mine", role="shifted"),
+        replace(VALIDATION, dataset="mine", role="train"),
     ],
-    ids=["test", "its copy", "a test set", "a shifted set", "its role"],
+    ids=["test", "its copy", "a test set", "a shifted set", "its role", "train images"],
 )
 def test_nothing_is_fitted_on_what_is_reported(validation):
     with pytest.raises(ValueError, match="is no validation set: nothing may be fitted on it"):
         evaluate(TEST, validation=validation, shift=SHIFT, ood=OOD)
+
+
+def test_train_images_in_place_of_test_images_are_told():
+    with pytest.warns(UserWarning, match="mine/train-80 are train images of the model, so these are no test results"):
+        evaluate(replace(TEST, dataset="mine/train-80", role=""), bootstrap=None)
 
 
 def test_sets_are_known_by_fingerprint_or_logits_and_by_name_and_size():

@@ -112,13 +112,16 @@ def _classify(verb: PredictVerb) -> None:
     if (p := predictor.promise) is not None:
         print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
     answers = []
-    with ThreadPoolExecutor() as pool:
-        for answer in pool.map(partial(_answer, predictor), files):
-            answers.append(answer)
-            print(_line(answer))
-    if verb.out is not None:
-        write_text(verb.out, csv_lines([_COLUMNS, *(answer.values() for answer in answers)]))
-        print(printable(f"{verb.out}  {counted(len(files), 'image')}"))
+    try:
+        with ThreadPoolExecutor() as pool:
+            for answer in pool.map(partial(_answer, predictor), files):
+                answers.append(answer)
+                print(_line(answer))
+    finally:  # after Ctrl-C, too: it may have taken hours
+        if verb.out is not None and answers:
+            write_text(verb.out, csv_lines([_COLUMNS, *(answer.values() for answer in answers)]))
+            part = "" if len(answers) == len(files) else f"{len(answers):,} of "
+            print(printable(f"{verb.out}  {part}{counted(len(files), 'image')}"))
     errors = [answer["error"] for answer in answers if answer["error"]]
     accepted = sum(answer["accepted"] is True for answer in answers)
     unreadable = f", {len(errors)} unreadable" if errors else ""

@@ -29,7 +29,9 @@ from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
 
 SPLITS = (*TRAIN, *VALIDATION, *TEST)
-_UNREAD = (".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
+_UNREAD = (
+    ".heic", ".heif", ".avif", ".jpe", ".jfif", ".jp2", ".jxl", ".pgm", ".pnm", ".tga", ".dng", ".cr2", ".nef", ".arw",
+)  # fmt: skip
 SHOWN = 50
 """Names of classes that a message lists."""
 
@@ -40,12 +42,23 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
-    """Return the sorted paths of all image files under a folder, but for hidden ones. Links are followed."""
+    """Return the sorted paths of all image files under a folder, but for hidden ones.
+
+    Links are followed, but not those that lead back to a folder around them: its files would come again and again.
+    """
     paths = []
     for where, folders, files in os.walk(folder, onerror=_fail, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _leads_back(Path(where, name))]
         paths += [os.path.join(where, f) for f in files if f.lower().endswith(suffixes) and not f.startswith(".")]  # noqa: PTH118
     return sorted(paths)
+
+
+def _leads_back(folder: Path) -> bool:
+    """Return whether a folder is a link to one of the folders around it, also where these are links themselves."""
+    if not folder.is_symlink():
+        return False
+    target = folder.resolve()
+    return any(around.resolve().is_relative_to(target) for around in folder.absolute().parents)
 
 
 def _fail(error: OSError) -> None:

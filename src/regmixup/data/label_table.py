@@ -73,7 +73,10 @@ def _read_labels(table: Path) -> tuple[dict[str, str], Mapping[str, list[str]], 
             entry = dict(zip(header, map(str.strip, row), strict=False))
             path, label = entry.get("path", ""), entry.get("label", "")
             place = str(table.parent / path)
-            if fault := _fault(path, label, place, labels.get(place, label)):
+            fault = _fault(path, label, place, labels.get(place, label))
+            if "".join(row[len(header) :]).strip():  # of a label with a comma, the part before it would be the class
+                fault = f"must have at most {len(header)} fields, with quotes around one that has a comma"
+            if fault:
                 faults[fault].append(f"{path or 'nothing'} in line {rows.line_num}")
             else:
                 labels[place] = label

@@ -121,7 +121,7 @@ def compare(
     in `minutes` for all trainings together, but no fewer than `finetune` would train, or as given; a line says how
     long it takes.
     """
-    request = Request(**options)
+    request = Request.of(options)
     check_method(replace(request, method=against))
     if against == request.method or request.epochs == 0 or request.freeze:
         raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")

@@ -198,6 +198,8 @@ class Calibration:
         """
         first, second = validation, validation
         if self.risk is not None or self.sets is not None:
+            if len(validation) < 2:
+                raise NoPromiseError(f"risk and sets need 2 validation images or more, got {len(validation)}")
             first, second = validation.halves()
         if self.score == AUTO:
             choice = choose_score(first.logits, ood_logits)

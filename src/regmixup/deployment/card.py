@@ -84,7 +84,7 @@ def card(contents: Contents) -> str:
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
         f"## Recipe\n\n{_table(('', ''), recipe)}",
         f"## Results\n\n{_results(contents)}",
-        f"## Calibration and rejection\n\n{_calibration(contents)}",
+        f"## Calibration and unsure answers\n\n{_calibration(contents)}",
         f"## Limits\n\n{_LIMITS}",
         f"## Licence\n\n{licence} The terms of the train data and of the initial weights hold beside it.\n",
         f"## Citation\n\n{_CITATION}",

@@ -13,6 +13,7 @@ it starts from. Nothing is chosen or fitted on test images.
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -46,9 +47,7 @@ def finetune(
 
     path: a folder with one subfolder of images per class, or one with train/ and val/ or test/, or a CSV file with the
     columns path and label; see `folder.inspect`.
-    options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
-    method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
-    risk, score, ood, export, tensorboard, seed, device, workers.
+    options: the fields of `deployment.request.Request`, which describes them: the flags of `regmixup finetune`.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 
@@ -56,7 +55,7 @@ def finetune(
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
     """
     begun = time.monotonic()
-    job = prepare(path, runs, Request(**options), say=say, advance=advance)
+    job = prepare(path, runs, Request.of(options), say=say, advance=advance)
     request, work = job.request, job.work_folder()
     weights = work / "probe.safetensors"
     job.write_probe(weights)
@@ -73,3 +72,9 @@ def finetune(
     job.say(f"time         {time.monotonic() - begun:.0f} s in all. To use the model:")
     job.say(shlex.join(["regmixup", "predict", str(run.folder), "photo.jpg"]))
     return run
+
+
+# help() and notebooks show the fields of the request in place of **options.
+*_named, _options = inspect.signature(finetune).parameters.values()
+_fields = inspect.signature(Request).parameters.values()
+finetune.__signature__ = inspect.Signature([*_named, *_fields])  # type: ignore[attr-defined]

@@ -53,7 +53,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     elif len(right) > 1:
         job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
     predictor = _fit(job, run)
-    test = replace(run.predict(photos.parts["test"].name, device=job.device), dataset="test")
+    test = replace(_predict_test(job, run), dataset="test")
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record: dict[str, Any] = {
         "photos": photos.record(),
@@ -97,11 +97,16 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
 
 def _describe_replaced(run: Run, record: Mapping[str, Any]) -> str:
     """Return what an earlier call with other settings has fitted to the same weights; "" if there was none."""
-    earlier: Mapping[str, Any] = {}
-    with suppress(ValueError):  # a damaged record is replaced like any other
-        earlier = read_finetuned(run.folder) or {}
+    earlier = _read_earlier(run)
     changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
     return ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
+
+
+def _read_earlier(run: Run) -> Mapping[str, Any]:
+    """Return the record of an earlier call; a damaged one is replaced like any other."""
+    with suppress(ValueError):
+        return read_finetuned(run.folder) or {}
+    return {}
 
 
 def _fit(job: Job, run: Run) -> Predictor:
@@ -124,6 +129,17 @@ def _fit(job: Job, run: Run) -> Predictor:
         share = f"{job.request.acceptance:.0%}"
         job.say(f"warning      {error}. The threshold accepts {share} of the validation images instead")
         return fit()
+
+
+def _predict_test(job: Job, run: Run) -> Predictions:
+    """Return the predictions for the test images, anew if the images of an earlier call had another content.
+
+    `Run.predict` knows files of a folder by their sizes.
+    """
+    name = job.photos.parts["test"].name
+    if _read_earlier(run).get("photos", {}).get("fingerprint") != job.photos.fingerprint:
+        run.predictions_path(name).unlink(missing_ok=True)
+    return run.predict(name, device=job.device)
 
 
 def _ood_batches(job: Job, run: Run) -> Iterable[Tensor] | None:
@@ -166,12 +182,13 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
     job.say(f"test         {_accuracy(record)}")
     job.say(
         f"calibration  error {error} on test, {calibrated} with the temperature {predictor.temperature:.2f}, from "
-        f"{predictor.images} validation images with {counted(predictor.errors, 'error')}"
+        f"{counted(predictor.images, 'validation image')} with {counted(predictor.errors, 'error')}"
     )
     if predictor.choice is not None:
         job.say(f"score        {predictor.choice}")
-    accepted = f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
-    job.say(f"rejection    the threshold of {predictor.score.replace('_', ' ')} accepts {accepted}")
+    unsure = f"{test['images'] - test['accepted']} of {test['images']} test images"
+    kept = f"{test['accepted_right']} of the {test['accepted']} accepted ones are right"
+    job.say(f"unsure       about {unsure}, by the threshold of {predictor.score.replace('_', ' ')}; {kept}")
     if record["detection"]:
         job.say(f"detection    {describe_detection(record['detection'])}")
     if predictor.promise is not None:

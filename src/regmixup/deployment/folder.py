@@ -13,16 +13,17 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import torch
 from PIL import Image
 
 from regmixup.data.catalogue import find
 from regmixup.data.decode import FORMATS, MAX_PIXELS, open_rgb
-from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_files, image_files
+from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_file, hash_files, image_files
 from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.reading import load_files
@@ -58,6 +59,7 @@ class PhotoFolder:
 
     @property
     def fingerprint(self) -> str:
+        """The images of all parts, by their content."""
         return "-".join(part.fingerprint[:16] for part in self.parts.values())
 
     def record(self) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class PhotoFolder:
             "origin": self.origin,
             "classes": list(self.classes),
             "copies": self.copies,
+            "fingerprint": self.fingerprint,
         }
 
     def describe(self, *, class_weights: str = "none") -> str:
@@ -117,11 +120,11 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     unreadable = find_unreadable([file for whole in wholes for file in whole.paths], advance)
     train, *others = wholes
     problems += _find_problems(train, others, unreadable, len(names) - len(wholes) + 1)
-    notes = [note for note in (unread, *_find_notes(train, others)) if note]
+    notes = [note for note in (unread, *_find_notes(folder, train, others)) if note]
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
-    parts = {role: load_files(name) for role, name in names.items()}
+    parts = {role: _load_hashed(name) for role, name in names.items()}
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     copies = _find_copies(parts)
     if copies:
@@ -129,8 +132,19 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
             f"are; delete one of each: {shortened(copies, 3)}"
         )
+    if doubtful := _find_doubtful(parts):
+        notes.append(
+            f"{counted(len(doubtful), 'image')} in more than one class, of which a model can learn nothing; delete the "
+            f"wrong copies: {shortened(doubtful, 3)}"
+        )
     by_class = {name: counts[name] for name in parts["train"].classes}
     return PhotoFolder(folder, parts, origin, by_class, copies=len(copies), notes=tuple(notes))
+
+
+def _load_hashed(name: str) -> FolderSet:
+    """Load a part with the digests of its files: a folder's own part is otherwise known by the files' sizes alone."""
+    part = load_files(name)
+    return replace(part, digests=part.digests or hash_files(part))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
@@ -169,13 +183,26 @@ def _find_problems(
     return problems
 
 
-def _find_notes(train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
-    """Return lines about what may be a mistake: names that differ in case alone, classes a level deeper."""
+def _find_notes(folder: Path, train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
+    """Return lines about what may be a mistake: folders beside the parts, parts that lack a class, names of classes
+    that look alike, classes a level deeper."""
     notes, alike = [], defaultdict(list)
+    parts = {part.folder.name for part in (train, *others)}
+    beside = [name for name in class_folders(folder) if name not in parts] if train.folder.parent == folder else []
+    if left_out := [printable(name) for name in beside if image_files(folder / name)]:
+        notes.append(
+            f"images beside the parts {', '.join(sorted(parts))} are left out: {shortened(left_out, _SHOWN)}. If "
+            f"{train.folder.name} is a class, it must have no subfolders"
+        )
+    for part in others:
+        if lacking := [printable(name) for name in train.classes if name not in part.classes]:
+            notes.append(
+                f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
+            )
     for name in sorted({name for part in (train, *others) for name in part.classes}):
-        alike[name.casefold()].append(printable(name))
+        alike[" ".join(normalize("NFKC", name).casefold().split())].append(printable(name))
     if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
-        notes.append(f"names of classes differ in case alone, which may be one class: {shortened(doubled, _SHOWN)}")
+        notes.append(f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}")
     if "table" not in train.info and all(Path(file).parents[1] != train.folder for file in train.paths):
         notes.append(
             "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
@@ -195,13 +222,14 @@ def find_outliers(path: str | Path) -> FolderSet:
 
 def check_outliers(outliers: FolderSet, photos: PhotoFolder, advance: Advance) -> None:
     """Raise if files cannot be decoded, or are photographs of a class."""
-    unreadable = find_unreadable(outliers.paths, advance)
-    of_a_class = {path for part in photos.parts.values() for path in part.paths}
-    wrong = [path for path in outliers.paths if path in unreadable or path in of_a_class]
+    wrong = {*find_unreadable(outliers.paths, advance)}
+    of_a_class = {digest for part in photos.parts.values() for digest in part.digests}
+    readable = [path for path in outliers.paths if path not in wrong]
+    wrong |= {path for path in readable if hash_file(path) in of_a_class}
     if wrong:
         raise ValueError(
             f"ood must hold images of no class that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
-            f"among the photos: {printable(shortened(wrong, _SHOWN))}"
+            f"among the photos: {printable(shortened(sorted(wrong), _SHOWN))}"
         )
 
 
@@ -272,9 +300,18 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
     )
 
 
+def _find_doubtful(parts: Mapping[str, FolderSet]) -> list[str]:
+    """Return the files of each content that is in several classes."""
+    files: dict[str, dict[str, str]] = defaultdict(dict)
+    for part in parts.values():
+        for path, digest, label in zip(part.paths, part.digests, part.labels.tolist(), strict=True):
+            files[digest].setdefault(part.classes[label], path)
+    return [printable(" = ".join(by_class.values())) for by_class in files.values() if len(by_class) > 1]
+
+
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts that are copies of train files."""
-    train = dict(zip(hash_files(parts["train"]), parts["train"].paths, strict=True))
+    train = dict(zip(parts["train"].digests, parts["train"].paths, strict=True))
     others = [parts["validation"], parts["test"]]
-    digests = [(path, digest) for part in others for path, digest in zip(part.paths, hash_files(part), strict=True)]
+    digests = [(path, digest) for part in others for path, digest in zip(part.paths, part.digests, strict=True)]
     return [printable(f"{path} = {train[digest]}") for path, digest in digests if digest in train]

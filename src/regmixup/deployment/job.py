@@ -280,7 +280,9 @@ class Job:
             model.head.weight.copy_(head.weight)
             model.head.bias.copy_(head.bias)
         save_tensors(path.with_name(FEATURES), {"features": train_features.values, "labels": train_features.labels}, {})
-        save_tensors(path, model.state_dict(), {"decay": str(head.decay)})
+        # A run is named by the checksum of this file: images of other names or classes may give the same weights.
+        images = f"{train_images.fingerprint}-{validation_images.fingerprint}"
+        save_tensors(path, model.state_dict(), {"decay": str(head.decay), "images": images})
         self.say(
             f"probe        {percent(head.accuracy)} of the validation images right, decay {head.decay:g} chosen on "
             f"them, {time.monotonic() - begun:.0f} s"

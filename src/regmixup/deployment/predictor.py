@@ -240,7 +240,10 @@ class Predictor(Facts):
         """
         check_count("batch_size", batch_size)
         if isinstance(images, list | tuple) and images:
-            images = torch.stack([self._to_tensor(image) for image in images])
+            listed = [self._to_tensor(image) for image in images]
+            if len({image.dtype == torch.uint8 for image in listed}) > 1:
+                raise ValueError("images must be all uint8 or files, or all floating point, got a list of both")
+            images = torch.stack(listed)
         images = self._to_tensor(images)
         single = images.ndim == len(self.input_shape)
         batch = self._checked(images[None] if single else images)
@@ -268,9 +271,10 @@ class Predictor(Facts):
         """
         if len(self.input_shape) != 3:
             raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
-        remedy = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
-        hint = {} if self.fingerprint else {"hint": remedy}
-        read = reader(self.transform, self.input_shape[1:], **hint)
+        hint = "resize it as those were"
+        if not self.fingerprint:
+            hint = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
+        read = reader(self.transform, self.input_shape[1:], hint=hint)
         return match_channels(decode_all([file], read), self.input_shape[0])[0]
 
     def _to_tensor(self, images: object) -> Tensor:

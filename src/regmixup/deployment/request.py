@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from regmixup.config import check_choices, check_count, check_number
+from regmixup.names import check_name
 from regmixup.recipes import BACKBONE
 
 
@@ -68,6 +70,13 @@ class Request:
     """For example cpu or cuda:0; default: the accelerator if there is one."""
     workers: int | None = None
     """Processes that decode image files; default: one per core, at most 4."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Request:
+        """Return the request with these fields; raise for a name that is none."""
+        for name in options:
+            check_name("option", name, [field.name for field in fields(cls)])
+        return cls(**options)
 
     def __post_init__(self) -> None:
         check_number("minutes", self.minutes, above=0)

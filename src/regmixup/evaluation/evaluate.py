@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,6 +113,8 @@ def evaluate(
         raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}")
     _check_sets(model, groups or {})
     _check_fitted_on(model)
+    if model.test.role == "train":
+        warnings.warn(f"{model.test.dataset} are train images of the model, so these are no test results", stacklevel=2)
     if model.validation is not None:
         temperature = fit_temperature(model.posthoc or as_given, model.validation)
         model = replace(model, temperature=temperature)

@@ -94,6 +94,8 @@ def check_held_out(
 ) -> None:
     """Raise if `held_out` is a test, shifted or OOD set by its role, or one of those that are `reported`.
 
+    Nor may a validation set be one of train images.
+
     role: what the set was given as. A set is a reported one by its samples, or by its name and size: a name alone may
     be that of two files in two folders.
 
@@ -101,7 +103,8 @@ def check_held_out(
     Traceback (most recent call last):
     ValueError: svhn/test is no validation set: nothing may be fitted on it, its role is test
     """
-    reasons = [f"its role is {held_out.role}"] if held_out.role in _REPORTED else []
+    wrong = _REPORTED if role == "train" else (*_REPORTED, "train")  # the model is surer of what it was trained on
+    reasons = [f"its role is {held_out.role}"] if held_out.role in wrong else []
     for predictions in reported:
         same_name = held_out.dataset == predictions.dataset != "" and len(held_out) == len(predictions)
         if same_name or same_samples(held_out, predictions):

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
+from regmixup.data.files import reading
 from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
@@ -116,13 +117,14 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
     """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
-    if transform is not None:
-        build = transform.build()
-        return lambda source: build(open_rgb(source))
     height, width = size
+    build = transform.build() if transform is not None else None
 
     def read(source: Source) -> Image.Image:
         image = open_rgb(source)
+        if build is not None:
+            with reading(described(source), "an image"):
+                return build(image)
         if image.size != (width, height):
             raise ValueError(
                 f"{described(source)} must have {width}x{height} pixels, as the images in memory that the model was "

@@ -165,3 +165,5 @@ class TestMaxLogitPNorm:
         assert max_logit_pnorm(torch.full((1, 3), 0.1)).item() == 0
         nothing = torch.full((2,), -(2**-0.2), dtype=torch.float64)
         torch.testing.assert_close(max_logit_pnorm(torch.tensor([[9.0, 0.0], [0.1, 0.0]])), nothing)
+        few, many = (torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * scale for scale in (1, 20))
+        assert auroc(max_logit_pnorm(few), max_logit_pnorm(many)) == 0.5  # also in the last digits

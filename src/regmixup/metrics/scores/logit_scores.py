@@ -135,10 +135,11 @@ def max_logit_pnorm(logits: Tensor | Softmax, *, p: float = 5.0) -> Tensor:
     tensor([-0.5000, -0.5000], dtype=torch.float64)
     """
     softmax = softmax_of(logits)
-    below = (
-        softmax.logits - softmax.largest[:, None]
-    )  # from here nothing cancels: nearly equal logits keep their digits
+    # From here nothing cancels: nearly equal logits keep their digits.
+    below = softmax.logits - softmax.largest[:, None]
     mean = below.mean(dim=1)
+    if below.shape[1] == 2 and p > 0:
+        return mean.sign() * 2 ** (-1 / p)  # exactly: by their rounding, scores would rank images and detect some
     return mean / torch.linalg.vector_norm(below - mean[:, None], ord=p, dim=1).clamp_min(1e-12)
 
 
