@@ -25,8 +25,9 @@ def test_every_method_has_words_and_a_card(cards):
 def test_a_card_shows_the_values_the_cost_and_the_runs_of_its_method(cards):
     card = cards["regmixup"]
     assert "| `cifar100-resnet18` | `rm.RegMixup(alpha=10.0)` |" in card
-    assert "| wrn28-10 | 25.7 | 1.49 |" in card
-    assert "| RegMixup, 100 epochs | 10 M | 2.2 | 5 | 96.03 ± 0.09 |" in card
+    assert "| wrn28-10 | eager | 25.70 | 1.49 |" in card
+    assert "| resnet18 | compiled | 3.49 | 1.49 |" in card
+    assert "| RegMixup, 100 epochs | 10 M | 2.3 | 5 | 96.03 ± 0.09 |" in card
     assert "| plain, 100 epochs |" not in card
     assert "No run of ours" in cards["duq"]
 

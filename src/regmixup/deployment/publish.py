@@ -12,7 +12,6 @@ machine that it was made on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ import regmixup
 from regmixup import predictions
 from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
-from regmixup.data.folders import hash_files
-from regmixup.data.reading import load_files
 from regmixup.data.roles import overlap, role_of
 from regmixup.deployment.card import Contents, card
 from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, load_weights, plain, public_name
@@ -104,18 +101,6 @@ def _check(run: Run, folder: Path, test: str) -> None:
     role = role_of(test, run.config.train_set) if test else "test"
     if role not in ("test", None) or (test and overlap(find(test), find(run.config.train_set))):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role or 'train'} here")
-    if copies := _count_copies(test, run.config.train_set):
-        raise ValueError(f"test must name test images, got {test}, with copies of train images in it: {copies}")
-
-
-def _count_copies(test: str, train_set: str) -> int:
-    """Return how many files of a folder are copies of files that were trained on, if these are still there."""
-    if not (test and find(test).is_folder and find(train_set).is_folder):
-        return 0
-    with suppress(ValueError, OSError):
-        trained = {*hash_files(load_files(train_set))}
-        return sum(digest in trained for digest in hash_files(load_files(test)))
-    return 0
 
 
 def load(folder: str | Path, *, device: str | torch.device | None = None) -> Classifier:
