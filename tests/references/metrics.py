@@ -171,6 +171,8 @@ def gen(logits, gamma="0.1", num_top=100):
 
 @digits_50
 def max_logit_pnorm(logits, p=5):
+    if len(logits) == 2:  # c = (d / 2, -d / 2), so that d cancels
+        return -(Decimal(2) ** (-1 / Decimal(p))) * (logits[0] != logits[1])
     centred = [s - sum(logits) / len(logits) for s in logits]
     norm = sum(abs(c) ** Decimal(p) for c in centred) ** (1 / Decimal(p))
     return -max(centred) / max(norm, Decimal("1e-12"))
