@@ -13,7 +13,6 @@ it starts from. Nothing is chosen or fitted on test images.
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -47,7 +46,9 @@ def finetune(
 
     path: a folder with one subfolder of images per class, or one with train/ and val/ or test/, or a CSV file with the
     columns path and label; see `folder.inspect`.
-    options: the fields of `deployment.request.Request`, which describes them: the flags of `regmixup finetune`.
+    options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
+    method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
+    risk, score, ood, export, tensorboard, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 
@@ -72,9 +73,3 @@ def finetune(
     job.say(f"time         {time.monotonic() - begun:.0f} s in all. To use the model:")
     job.say(shlex.join(["regmixup", "predict", str(run.folder), "photo.jpg"]))
     return run
-
-
-# help() and notebooks show the fields of the request in place of **options.
-*_named, _options = inspect.signature(finetune).parameters.values()
-_fields = inspect.signature(Request).parameters.values()
-finetune.__signature__ = inspect.Signature([*_named, *_fields])  # type: ignore[attr-defined]
