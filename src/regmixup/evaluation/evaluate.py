@@ -195,11 +195,11 @@ def _check_sets(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) ->
         raise ValueError(f"an OOD set must have another name than the test set, got {model.test.dataset!r}: {remedy}")
     for group, datasets in groups.items():
         listed = [*datasets] if isinstance(datasets, Collection) and not isinstance(datasets, str) else []
-        if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed} or group in names:
-            contract = (
-                f"must list some of the OOD sets ({', '.join(names) or 'none'}), each once, and be called otherwise"
-            )
+        if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed}:
+            contract = f"must list some of the OOD sets ({', '.join(names) or 'none'}), each once"
             raise ValueError(f"group {group!r} {contract}, got {datasets!r}")
+        if group in names and listed != [group]:
+            raise ValueError(f"group {group!r} must have another name than the OOD set {group!r}, got {datasets!r}")
     test = model.test
     for predictions in (test, *filter(None, (model.validation, model.train)), *model.shift, *model.ood):
         name = predictions.dataset or "a set"
