@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 from regmixup.cli import VERBS
+from regmixup.cli import data as data_verb
 from regmixup.cli import list as list_verb
 from regmixup.storage import read_rows
 from tests.cli.running import logits_file, run
@@ -85,13 +86,14 @@ def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, mes
     assert not list(tmp_path.iterdir())
 
 
-def test_interruption_is_answered_with_how_to_go_on(capsys, monkeypatch):
+def test_interruption_is_answered_with_what_the_same_command_does(capsys, monkeypatch):
     def interrupt(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(list_verb, "main", interrupt)
-    assert run("list") == 130
-    assert "goes on from here" in capsys.readouterr().err
+    for verb, answer in ((list_verb, "begins anew"), (data_verb, "goes on from here")):
+        monkeypatch.setattr(verb, "main", interrupt)
+        assert run(verb.__name__.rpartition(".")[2]) == 130
+        assert capsys.readouterr().err == f"interrupted; the same command {answer}\n"
 
 
 def test_ctrl_c_finds_main_ready_for_it_as_soon_as_python_is():

@@ -77,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return getattr(error, "exit_status", 2)
     except KeyboardInterrupt as interruption:
         if rank == "0":
-            print("interrupted; the same command goes on from here", file=sys.stderr)
+            resumes = args[:1] in (("train",), ("study",), ("finetune",), ("data",))
+            print(f"interrupted; the same command {'goes on from here' if resumes else 'begins anew'}", file=sys.stderr)
         return 128 + getattr(interruption, "signal", 2)
     return 0
 
