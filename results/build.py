@@ -20,7 +20,7 @@ import claims
 import figures
 import numpy as np
 import torch
-from archives import RESULTS, Setting, load, method_of
+from archives import MILLISECONDS, RESULTS, Setting, load, method_of
 from comparisons import Difference, mean_of, paired, welch
 
 from regmixup import data, metrics
@@ -49,20 +49,26 @@ def setting(method: str, epochs: int, train_set: str = C10, *, network: str = "r
     return Setting(train_set, network, epochs, method)
 
 
+def plain_epochs(epochs: int) -> int:
+    """Return the epochs of plain training that take as long as these of RegMixup, on ResNet-18."""
+    steps = MILLISECONDS["resnet18"]
+    return round(epochs * steps[2.0] / steps[1.0])
+
+
 EQUAL_COST = [
     ("epochs", setting("regmixup", 50), setting("dnn", 50)),
     ("images", setting("regmixup", 50), setting("dnn", 100)),
-    ("GPU minutes", setting("regmixup", 50), setting("dnn", 74)),
+    ("GPU minutes", setting("regmixup", 50), setting("dnn", plain_epochs(50))),
     ("epochs", setting("regmixup", 100), setting("dnn", 100)),
     ("images", setting("regmixup", 100), setting("dnn", 200)),
-    ("GPU minutes", setting("regmixup", 100), setting("dnn", 149)),
+    ("GPU minutes", setting("regmixup", 100), setting("dnn", plain_epochs(100))),
     ("epochs", setting("regmixup", 200), setting("dnn", 200)),
     ("images", setting("regmixup", 200), setting("dnn", 400)),
-    ("GPU minutes", setting("regmixup", 200), setting("dnn", 297)),
+    ("GPU minutes", setting("regmixup", 200), setting("dnn", plain_epochs(200))),
     ("all three", setting("half-regmixup", 100), setting("dnn", 100)),
     ("epochs", setting("regmixup", 200, C100), setting("dnn", 200, C100)),
     ("images", setting("regmixup", 100, C100), setting("dnn", 200, C100)),
-    ("GPU minutes", setting("regmixup", 100, C100), setting("dnn", 149, C100)),
+    ("GPU minutes", setting("regmixup", 100, C100), setting("dnn", plain_epochs(100), C100)),
     ("all three", setting("half-regmixup", 200, C100), setting("dnn", 200, C100)),
     ("epochs", setting("regmixup", 350, network="resnet50"), setting("dnn", 350, network="resnet50")),
 ]
@@ -350,14 +356,6 @@ def paper_setting() -> str:
     return markdown_table(["training", "n", *columns], lines)
 
 
-def leaderboard(train_set: str) -> str:
-    """Return every method with everything that matters: quality and cost."""
-    settings = [setting(method, 200, C100) for method in METHODS if setting(method, 200, C100) in load()]
-    if train_set == C10:
-        settings = [*(setting(method, 100) for method in METHODS), setting("dnn", 200), setting("regmixup", 200)]
-    return means(settings, HEADLINE)
-
-
 def against(reference: str, head: str) -> str:
     """Return the differences of every method from one of them, after 100 epochs on CIFAR-10."""
     chosen = [method for method in METHODS if method not in (reference, "kfac-llla")]
@@ -383,8 +381,12 @@ def cifar100() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "equal-cost": equal_cost,
-    "leaderboard-cifar10": lambda: leaderboard(C10),
-    "leaderboard-cifar100": lambda: leaderboard(C100),
+    "leaderboard-cifar10": lambda: means(
+        [*(setting(method, 100) for method in METHODS), setting("dnn", 200), setting("regmixup", 200)], HEADLINE
+    ),
+    "leaderboard-cifar100": lambda: means(
+        [setting(method, 200, C100) for method in METHODS if setting(method, 200, C100) in load()], HEADLINE
+    ),
     "paper-resnet50": paper_setting,
     "length": lambda: means(
         [setting(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],

@@ -59,7 +59,7 @@ class PhotoFolder:
 
     @property
     def fingerprint(self) -> str:
-        """The images of all parts, by their content."""
+        """Return what names the images of all parts by their content."""
         return "-".join(part.fingerprint[:16] for part in self.parts.values())
 
     def record(self) -> dict[str, Any]:
@@ -222,14 +222,13 @@ def find_outliers(path: str | Path) -> FolderSet:
 
 def check_outliers(outliers: FolderSet, photos: PhotoFolder, advance: Advance) -> None:
     """Raise if files cannot be decoded, or are photographs of a class."""
-    wrong = {*find_unreadable(outliers.paths, advance)}
+    unreadable = find_unreadable(outliers.paths, advance)
     of_a_class = {digest for part in photos.parts.values() for digest in part.digests}
-    readable = [path for path in outliers.paths if path not in wrong]
-    wrong |= {path for path in readable if hash_file(path) in of_a_class}
+    wrong = [path for path in outliers.paths if path in unreadable or hash_file(path) in of_a_class]
     if wrong:
         raise ValueError(
             f"ood must hold images of no class that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
-            f"among the photos: {printable(shortened(sorted(wrong), _SHOWN))}"
+            f"among the photos: {printable(shortened(wrong, _SHOWN))}"
         )
 
 

@@ -30,7 +30,7 @@ from regmixup.posthoc import MeanField
 from regmixup.predictions.forward import pair_of, weights_device
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
-from regmixup.training.loading import match_channels, reader
+from regmixup.training.loading import AS_TRAINED, match_channels, reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions, as_tensor, look_like_probabilities
 
@@ -271,10 +271,8 @@ class Predictor(Facts):
         """
         if len(self.input_shape) != 3:
             raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
-        hint = "resize it as those were"
-        if not self.fingerprint:
-            hint = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
-        read = reader(self.transform, self.input_shape[1:], hint=hint)
+        remedy = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
+        read = reader(self.transform, self.input_shape[1:], hint=AS_TRAINED if self.fingerprint else remedy)
         return match_channels(decode_all([file], read), self.input_shape[0])[0]
 
     def _to_tensor(self, images: object) -> Tensor:

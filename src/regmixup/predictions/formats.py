@@ -70,9 +70,10 @@ def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]
     if all(name.isdecimal() for name in names):
         names = [str(int(name)) for name in names]  # 01 is called by a number, too
     places = {name: place for place, name in enumerate(names)}
-    if not {str(label) for label in array.tolist()} <= places.keys():  # as they are written
-        array = _whole(array)
     texts = [str(label) for label in array.tolist()]
+    if not places.keys() >= {*texts}:  # they are no names as they are written
+        array = _whole(array)
+        texts = [str(label) for label in array.tolist()]
     strange = [text for text in texts if text not in places]
     counted_from_0 = names == [str(place) for place in range(len(names))]
     if array.dtype.kind in "iu" and (strange or counted_from_0):

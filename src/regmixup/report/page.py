@@ -157,7 +157,9 @@ def sources(setting: Setting) -> dict[str, str]:
     return {
         "recipe": _listed(first, shared),
         **{label: _listed(config | posthoc[label], [*unlike, "posthoc"]) for label, config in configs.items()},
-        "train set": _united([{n: f"(sha256 {d[:16]}…)" for n, d in record["data"].items()} for record in records]),
+        "train set": _united(
+            [{name: f"(sha256 {digest[:16]}…)" for name, digest in record["data"].items()} for record in records]
+        ),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
         "versions": _united([record["versions"] for record in records]),
     }

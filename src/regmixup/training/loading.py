@@ -19,6 +19,9 @@ from regmixup.data.streaming import StreamingLoader
 from regmixup.training.config import TrainConfig
 from regmixup.types import Batch
 
+AS_TRAINED = "resize it as those were"
+"""What to do about an image of another size than the train images, which no transform resizes."""
+
 
 def make_loaders(
     dataset: LabelledImages, config: TrainConfig, device: torch.device, *, workers: int | None, mine: Sequence[int]
@@ -115,7 +118,7 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
     return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=how, orient=config.orient)
 
 
-def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = "resize it as those were") -> Reader:
+def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_TRAINED) -> Reader:
     """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
     height, width = size
     build = transform.build() if transform is not None else None
