@@ -26,7 +26,7 @@ from comparisons import Difference, mean_of, paired, welch
 from regmixup import data, metrics
 from regmixup.data.readers.image_list import listed_indices
 from regmixup.data.records import ImageList
-from regmixup.paper import paper_value
+from regmixup.paper import PaperValue, paper_value
 from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
 
@@ -334,26 +334,47 @@ def openood() -> str:
     return markdown_table(["training", "seed", "CIFAR-100 by MSP", "Tiny-ImageNet by MSP", "near-OOD by MSP"], lines)
 
 
+PAPERS = {
+    "accuracy": ("cifar10/test", "accuracy", ""),
+    "shift accuracy": ("cifar10-c", "accuracy", ""),
+    "other CIFAR AUROC by DS": ("cifar100/test", "auroc", "dempster_shafer"),
+    "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer"),
+    "Tiny-ImageNet AUROC by DS": ("tiny-imagenet/val", "auroc", "dempster_shafer"),
+}
+"""What the paper prints for its ResNet-50 on CIFAR-10: dataset, metric and score."""
+
+
+def _printed(method: str, quantity: str) -> PaperValue:
+    dataset, metric, score = PAPERS[quantity]
+    printed = paper_value(method=method, network="resnet50", train_set=C10, dataset=dataset, metric=metric, score=score)
+    assert printed is not None
+    return printed
+
+
 def paper_setting() -> str:
     """Return the paper's ResNet-50 on CIFAR-10 beside ours."""
-    columns = {
-        "accuracy": ("cifar10/test", "accuracy", ""),
-        "shift accuracy": ("cifar10-c", "accuracy", ""),
-        "other CIFAR AUROC by DS": ("cifar100/test", "auroc", "dempster_shafer"),
-        "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer"),
-        "Tiny-ImageNet AUROC by DS": ("tiny-imagenet/val", "auroc", "dempster_shafer"),
-    }
     lines = []
     for method in ("dnn", "regmixup"):
         chosen = setting(method, 350, network="resnet50")
-        printed = [
-            paper_value(method=method, network="resnet50", train_set=C10, dataset=data, metric=metric, score=score)
-            for data, metric, score in columns.values()
-        ]
-        lines.append([f"{title(chosen)}, the paper", "5", *("–" if value is None else value.text for value in printed)])
+        images, minutes = cost(chosen)
+        printed = [_printed(method, quantity).text for quantity in PAPERS]
+        lines.append([f"{title(chosen)}, the paper", images, "–", "5", *printed])
         count = str(len(load().get(chosen, {}).get("run", {})))
-        lines.append([f"{title(chosen)}, ours", count, *(cell(chosen, column) for column in columns)])
-    return markdown_table(["training", "n", *columns], lines)
+        lines.append([f"{title(chosen)}, ours", images, minutes, count, *(cell(chosen, name) for name in PAPERS)])
+    return markdown_table(["training", "images", "GPU min", "n", *PAPERS], lines)
+
+
+def paper_differences() -> str:
+    """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
+    ours, theirs = (setting(method, 350, network="resnet50") for method in ("regmixup", "dnn"))
+    marked = _with_holm({quantity: welch(ours, theirs, quantity) for quantity in DETECTION})
+    lines = []
+    for name in ("other CIFAR", "SVHN", "Tiny-ImageNet"):
+        by_ds, by_msp = (f"{name} AUROC by {score}" for score in ("DS", "MSP"))
+        papers = 100 * (_printed("regmixup", by_ds).value - _printed("dnn", by_ds).value)
+        told = f"{papers:+.2f}".replace("-", "−")
+        lines.append([name, told, *(_marked(*marked[quantity], digits=2) for quantity in (by_ds, by_msp))])
+    return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 
 def against(reference: str, head: str) -> str:
@@ -388,6 +409,7 @@ TABLES: dict[str, Callable[[], str]] = {
         [setting(method, 200, C100) for method in METHODS if setting(method, 200, C100) in load()], HEADLINE
     ),
     "paper-resnet50": paper_setting,
+    "paper-resnet50-differences": paper_differences,
     "length": lambda: means(
         [setting(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],
         ("accuracy", "shift accuracy", "ECE", *DETECTION),

@@ -71,8 +71,11 @@ NAMES = {
     "other CIFAR AUROC by MSP": ("{other}/test", "auroc", "max_probability", "", 100),
     "other CIFAR AUROC by DS": ("{other}/test", "auroc", "dempster_shafer", "", 100),
     "Tiny-ImageNet AUROC by MSP": ("tiny-imagenet/val", "auroc", "max_probability", "", 100),
+    "Tiny-ImageNet AUROC by DS": ("tiny-imagenet/val", "auroc", "dempster_shafer", "", 100),
     "SVHN AUROC by MSP": ("svhn/test", "auroc", "max_probability", "", 100),
+    "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer", "", 100),
 }
+NETWORKS = {"ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 
 
 @cache
@@ -90,11 +93,11 @@ def archived_values():
     return values
 
 
-def seeds_of(family, method, epochs, column):
+def seeds_of(family, method, epochs, column, network="resnet18"):
     """Return the values of a method over seeds, read from the archives' files alone."""
     dataset, *place, scale = NAMES[column]
     dataset = dataset.format(family, other={"cifar10": "cifar100", "cifar100": "cifar10"}[family])
-    setting, values = (f"{family}/train", "resnet18", epochs, "bfloat16"), {}
+    setting, values = (f"{family}/train", network, epochs, "bfloat16"), {}
     for label in (method, f"{method}(epochs={epochs})"):
         values |= archived_values().get((setting, label, (dataset, *place)), {})
     return scale * np.array(list(values.values()))
@@ -109,27 +112,55 @@ def welch_by_hand(ours, theirs):
     return middle, middle - reach, middle + reach
 
 
-def test_the_table_of_equal_cost_is_what_numpy_and_scipy_find_in_the_archives():
+def table_on_page(name):
+    """Return the header and the lines of a table in docs/results.md, as cells."""
     page = (ROOT / "docs" / "results.md").read_text()
-    text = page.partition("<!-- table: equal-cost -->\n")[2].partition("\n\n")[0]
+    text = page.partition(f"<!-- table: {name} -->\n")[2].partition("\n\n")[0]
     header, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines()]
+    return header, lines
+
+
+def numbers_in(cell):
+    return re.findall(r"[-+]\d+\.\d+", cell.replace("−", "-"))
+
+
+def test_the_table_of_equal_cost_is_what_numpy_and_scipy_find_in_the_archives():
+    header, lines = table_on_page("equal-cost")
     checked = 0
     for line in lines:
         data, _, ours, theirs, *cells = line
-        if "ResNet-18" not in data or "not measured" in cells:
+        if "not measured" in cells:
             continue
-        family = data.partition(",")[0].lower().replace("-", "")
+        family, network = data.split(", ")
+        family = family.lower().replace("-", "")
         (method, ours), (_, theirs) = (re.match(r"(\S+), (\d+) epochs", side).groups() for side in (ours, theirs))
         for column, cell in zip(header[4:], cells, strict=True):
             sides = [
-                seeds_of(family, name, int(epochs), column)
+                seeds_of(family, name, int(epochs), column, NETWORKS[network])
                 for name, epochs in ((method.lower(), ours), ("dnn", theirs))
             ]
             digits = 3 if column == "NLL" else 2
             expected = [f"{value:+.{digits}f}" for value in welch_by_hand(*sides)]
-            assert re.findall(r"[-+]\d+\.\d+", cell.replace("−", "-")) == expected, (line, column)
+            assert numbers_in(cell) == expected, (line, column)
             checked += 1
-    assert checked == 8 * len(NAMES)
+    assert checked == 9 * len(build.COMPARED)
+
+
+def test_the_answer_at_the_papers_setting_follows_its_rule():
+    """Welch's interval for each of six AUROCs; bold where Holm's correction over the six leaves p below 0.05."""
+    _, lines = table_on_page("paper-resnet50-differences")
+    p_values, bold = [], []
+    for name, _, *cells in lines:
+        for score, cell in zip(("DS", "MSP"), cells, strict=True):
+            column = f"{name} AUROC by {score}"
+            ours, theirs = (seeds_of("cifar10", method, 350, column, "resnet50") for method in ("regmixup", "dnn"))
+            assert numbers_in(cell) == [f"{value:+.2f}" for value in welch_by_hand(ours, theirs)], column
+            p_values.append(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+            bold.append(cell.startswith("**"))
+    ordered = np.sort(p_values)
+    corrected = np.maximum.accumulate(ordered * np.arange(6, 0, -1))
+    assert sum(bold) == np.sum(corrected < 0.05)
+    assert sorted(p for p, stands in zip(p_values, bold, strict=True) if stands) == list(ordered[: sum(bold)])
 
 
 # ---- the rule
