@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -32,7 +32,7 @@ SPLITS = (*TRAIN, *VALIDATION, *TEST)
 _UNREAD = (
     ".heic", ".heif", ".avif", ".jpe", ".jfif", ".jp2", ".jxl", ".pgm", ".pnm", ".tga", ".dng", ".cr2", ".nef", ".arw",
 )  # fmt: skip
-SHOWN = 50
+_SHOWN = 50
 """Names of classes that a message lists."""
 
 
@@ -99,11 +99,16 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
             f"path and label, found no folder of this name in {Path.cwd()} or in {root} (a part of a folder "
             "ends in train-90, val-10, fold-2-of-5 or without-2-of-5)"
         )
-    if is_table(folder):
-        images = load_table(name, folder)
-        if columns := images.info["other_columns"]:
-            warnings.warn(f"{name}: columns beside path and label are not used: {columns}", stacklevel=_user_level())
-        return images
+    if not is_table(folder):
+        return _load_class_folders(name, folder)
+    images = load_table(name, folder)
+    if columns := images.info["other_columns"]:
+        warnings.warn(f"{name}: columns beside path and label are not used: {columns}", stacklevel=_user_level())
+    return images
+
+
+def _load_class_folders(name: str, folder: Path) -> FolderSet:
+    """Load the subfolders that hold images; warn about those that hold none, and about images beside them."""
     subfolders = class_folders(folder)
     if not subfolders:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")
@@ -112,7 +117,8 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
-        warnings.warn(f"{name}: left out subfolders without images: {printable_names(empty)}", stacklevel=_user_level())
+        listed = printable(shortened(empty, _SHOWN))
+        warnings.warn(f"{name}: left out subfolders without images: {listed}", stacklevel=_user_level())
     loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
     if loose:
         example = f"{counted(len(loose), 'image')} outside of class folders, such as {printable(loose[0])}"
@@ -132,7 +138,7 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
     parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
     if parts and (len(parts) > 1 or parts == list(classes)):
         names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
-        listed = printable_names(parts)
+        listed = ", ".join(parts)
         raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
 
 
@@ -142,7 +148,7 @@ def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tens
     Returns the folder with its digests, and the pieces of the split of which `dataset` is a part.
     """
     assert dataset.part is not None
-    whole = replace(whole, digests=whole.digests or hash_files(whole))
+    whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
     pieces = stratified(whole.labels, dataset.part.fractions, digests=whole.digests)
     counts = torch.stack([whole.labels[piece].bincount(minlength=len(whole.classes)) for piece in pieces])
     for label in (counts.amin(dim=0) == 0).nonzero().flatten().tolist():
@@ -156,10 +162,10 @@ def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tens
     return whole, pieces
 
 
-def hash_files(images: FolderSet) -> tuple[str, ...]:
-    """Return `hash_file` of each file of a set."""
+def hash_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return `hash_file` of each file."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(hash_file, images.paths))
+        return tuple(pool.map(hash_file, paths))
 
 
 def hash_file(path: str | Path) -> str:
@@ -174,8 +180,3 @@ def hash_file(path: str | Path) -> str:
 @lru_cache(maxsize=1 << 20)
 def _digest(path: str, *state: int) -> str:
     return digest(Path(path))
-
-
-def printable_names(names: Iterable[str]) -> str:
-    """Join names from the file system for a message, without line breaks and escape sequences."""
-    return shortened([printable(name) for name in names], SHOWN)

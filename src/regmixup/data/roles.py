@@ -38,9 +38,11 @@ def overlap(a: Dataset, b: Dataset) -> bool:
     Folders are compared by the place that their names and links lead to. Parts of differently cut splits may share
     images, so they count as if they did; and so do lists, unless one leaves out the images of the other.
     """
-    if a.is_folder and b.is_folder and (first := _place(a)) != (second := _place(b)):
-        return first.is_relative_to(second) or second.is_relative_to(first)
-    if not (a.is_folder and b.is_folder) and _source(a) != _source(b):
+    if a.is_folder and b.is_folder:
+        place, other_place = _place(a), _place(b)
+        if place != other_place:
+            return place.is_relative_to(other_place) or other_place.is_relative_to(place)
+    elif _source(a) != _source(b):
         return False
     if a.listed and b.listed:
         return a.listed.file not in b.listed.without and b.listed.file not in a.listed.without
@@ -146,8 +148,9 @@ def rest_of(part: str) -> str:
         side, _, share = end.partition("-")
         other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
         return f"{whole}/{other_side}-{100 - int(share) if share.isdigit() else share}"
-    for sibling in members(dataset.family):
-        if dataset.part and sibling.part and sibling.part != dataset.part:
+    siblings = members(dataset.family) if dataset.part else []
+    for sibling in siblings:
+        if sibling.part and sibling.part != dataset.part:
             return sibling.name
     raise ValueError(
         f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "

@@ -144,7 +144,7 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
 def _load_hashed(name: str) -> FolderSet:
     """Load a part with the digests of its files: a folder's own part is otherwise known by the files' sizes alone."""
     part = load_files(name)
-    return replace(part, digests=part.digests or hash_files(part))
+    return replace(part, digests=part.digests or hash_files(part.paths))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
@@ -275,7 +275,8 @@ def find_unreadable(files: Sequence[str], advance: Advance) -> dict[str, str]:
     unreadable: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, reason in zip(files, pool.map(problem, files), strict=True):
-            unreadable |= {file: reason} if reason else {}
+            if reason:
+                unreadable[file] = reason
             advance("reading", 1, len(files))
     return unreadable
 
@@ -286,9 +287,9 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
     purpose: why so many, in words. without: files that do not count.
     """
     different: dict[str, set[str]] = {name: set() for name in whole.classes}
-    readable = [place for place, file in enumerate(whole.paths) if file not in without]
-    usable = whole.select(torch.tensor(readable, dtype=torch.int64)) if readable else None
-    for digest, label in zip(hash_files(usable), usable.labels.tolist(), strict=True) if usable else ():
+    labels = dict(zip(whole.paths, whole.labels.tolist(), strict=True))
+    labels = {file: label for file, label in labels.items() if file not in without}
+    for digest, label in zip(hash_files(list(labels)), labels.values(), strict=True):
         different[whole.classes[label]].add(digest)
     few = [f"{printable(name)} {len(digests)}" for name, digests in different.items() if len(digests) < least]
     if not few:
