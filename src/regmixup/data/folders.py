@@ -142,19 +142,18 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
         raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
 
 
-def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tensor]]:
+def cut_folder(whole: FolderSet, name: str, fractions: tuple[float, ...]) -> tuple[FolderSet, list[Tensor]]:
     """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified`.
 
-    Returns the folder with its digests, and the pieces of the split of which `dataset` is a part.
+    Returns the folder with its digests, and the pieces. name: of the part that is loaded, for errors.
     """
-    assert dataset.part is not None
     whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
-    pieces = stratified(whole.labels, dataset.part.fractions, digests=whole.digests)
+    pieces = stratified(whole.labels, fractions, digests=whole.digests)
     counts = torch.stack([whole.labels[piece].bincount(minlength=len(whole.classes)) for piece in pieces])
     for label in (counts.amin(dim=0) == 0).nonzero().flatten().tolist():
         files = [whole.digests[place] for place in (whole.labels == label).nonzero().flatten().tolist()]
         raise ValueError(
-            f"{dataset.name}: every class must have an image in each of the {len(pieces)} parts, and copies of a file "
+            f"{name}: every class must have an image in each of the {len(pieces)} parts, and copies of a file "
             f"stay together; {printable(whole.classes[label])} has {counted(len(files), 'image')}, "
             f"{len(set(files))} of them different, some maybe also in other classes: add images, leave the class out, "
             "or cut fewer parts"
