@@ -84,7 +84,6 @@ def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
     return matrix
 
 
-@lru_cache(maxsize=64)
 def box_matrix(source: int, target: int) -> np.ndarray:
     """Return the (target, source) matrix of PIL's BOX: means of the source pixels whose centres a target pixel covers.
 
