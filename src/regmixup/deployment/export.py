@@ -36,7 +36,6 @@ Inputs = Literal["pixels", "as given"]
 Pixels = Literal["float32", "uint8"]
 OUTPUTS = ("probs", "score", "accepted")
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
-MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +145,7 @@ def load_weights(network: nn.Module, folder: Path, checksum: str, architecture: 
     checksum: of their file, in the facts beside it. architecture: by it, `publish` has named the tensors.
     """
     saved = (folder / WEIGHTS).is_file()
-    path = folder / (WEIGHTS if saved else MODEL)
+    path = folder / (WEIGHTS if saved else PUBLISHED)
     try:
         if digest(path) != checksum:
             raise ValueError("it is not the file that the facts beside it belong to")
