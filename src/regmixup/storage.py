@@ -155,11 +155,11 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 def _tensors_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     """Return the CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
-    value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+    checksum = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
-        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
-        value = zlib.crc32(_bytes_of(tensor), value)
-    return f"{value:08x}"
+        checksum = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), checksum)
+        checksum = zlib.crc32(_bytes_of(tensor), checksum)
+    return f"{checksum:08x}"
 
 
 def _table_checksum(content: Mapping[str, Any]) -> str:
