@@ -49,11 +49,11 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
     return _read(dataset, dataset.reader, root)
 
 
-def load_files(name: str, root: Path | None = None) -> FolderSet:
+def load_files(name: str) -> FolderSet:
     """Load a folder or a part of one."""
     from regmixup.data.images import FolderSet
 
-    images = load(name, root=root)
+    images = load(name)
     assert isinstance(images, FolderSet)
     return images
 
