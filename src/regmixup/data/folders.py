@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.images import FolderSet
-from regmixup.data.label_table import is_table, load_table
+from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified
 from regmixup.names import counted, printable, shortened
@@ -99,11 +99,16 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
             f"path and label, found no folder of this name in {Path.cwd()} or in {root} (a part of a folder "
             "ends in train-90, val-10, fold-2-of-5 or without-2-of-5)"
         )
-    if not is_table(folder):
-        return _load_class_folders(name, folder)
-    images = load_table(name, folder)
+    return _load_table(name, folder) if is_table(folder) else _load_class_folders(name, folder)
+
+
+def _load_table(name: str, table: Path) -> FolderSet:
+    """Load the files of a table; raise with all its problems, and warn about columns that are not used."""
+    images, problems = read_table_files(name, table)
+    if problems or images is None:
+        raise ValueError(f"{name}: {'; '.join(problems)}")
     if columns := images.info["other_columns"]:
-        warnings.warn(f"{name}: columns beside path and label are not used: {columns}", stacklevel=_user_level())
+        _warn(f"{name}: columns beside path and label are not used: {columns}")
     return images
 
 
@@ -117,20 +122,20 @@ def _load_class_folders(name: str, folder: Path) -> FolderSet:
     classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
-        listed = printable(shortened(empty, _SHOWN))
-        warnings.warn(f"{name}: left out subfolders without images: {listed}", stacklevel=_user_level())
+        _warn(f"{name}: left out subfolders without images: {printable(shortened(empty, _SHOWN))}")
     loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
     if loose:
-        example = f"{counted(len(loose), 'image')} outside of class folders, such as {printable(loose[0])}"
-        warnings.warn(f"{name}: left out {example}", stacklevel=_user_level())
+        example = printable(loose[0])
+        _warn(f"{name}: left out {counted(len(loose), 'image')} outside of class folders, such as {example}")
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
-def _user_level() -> int:
-    """Return the stack level, as its caller counts, of the first frame outside of this package: the user's line."""
+def _warn(text: str) -> None:
+    """Warn at the user's line: the first frame outside of this package."""
     package = str(Path(__file__).parents[1])
-    frames = inspect.stack(context=0)[1:]
-    return next((level for level, frame in enumerate(frames, 1) if not frame.filename.startswith(package)), 2)
+    frames = enumerate(inspect.stack(context=0), 1)
+    level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
+    warnings.warn(text, stacklevel=level)
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:

@@ -31,14 +31,6 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and path.is_file()
 
 
-def load_table(name: str, table: Path) -> FolderSet:
-    """Load the files of a table under a name; raise with all problems of the table if there are any."""
-    images, problems = read_table_files(name, table)
-    if problems or images is None:
-        raise ValueError(f"{name}: {'; '.join(problems)}")
-    return images
-
-
 def read_table_files(name: str, table: Path) -> tuple[FolderSet | None, list[str]]:
     """Return the files of a table that can be used, None where there are none, and a line for each kind of problem."""
     labels, faults, others = _read_labels(table)
