@@ -83,8 +83,8 @@ class EvaluateVerb:
 
 def main(args: Sequence[str]) -> None:
     """Evaluate, print a summary and, if asked, write a page and every row."""
-    named, others = split_flag("--predictions", args)  # the file may also be given without a flag
-    verb = parse(EvaluateVerb, "evaluate", (*named, *others))
+    files, words = split_flag("--predictions", args)  # the file may also be given without a flag
+    verb = parse(EvaluateVerb, "evaluate", (*files, *words))
     _check(verb)
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
     measured = measure_models(*_load_models(verb), bootstrap=bootstrap)
