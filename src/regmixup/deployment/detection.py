@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup import metrics
+from regmixup.deployment.calibration import MSP
 from regmixup.deployment.job import FEATURES, Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.probe import Features, compute_features
@@ -45,7 +46,7 @@ def measure_detection(job: Job, run: Run, predictor: Predictor, test: Prediction
     neighbours = KNN(k=k).fit(bank.values)
 
     def scores(logits: Tensor, features: Tensor) -> dict[str, Tensor]:
-        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, "max_probability"))}
+        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, MSP))}
         return by_name | {"knn": neighbours(features)}
 
     assert test.features is not None

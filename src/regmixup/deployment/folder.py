@@ -94,7 +94,7 @@ class PhotoFolder:
         return "\n".join(lines)
 
 
-def find_folder(path: str | Path) -> Path:
+def find_photos(path: str | Path) -> Path:
     """Return the resolved path of a folder or table, so that its runs have one name; raise if there is none."""
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir() and not is_table(folder):
@@ -111,16 +111,16 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     Every file is read once. Raises where nothing can be learned from it: no images, one class, classes with too few
     different images, files that cannot be decoded, ... The error names all of these at once and says what to do.
     """
-    folder = find_folder(path)
+    folder = find_photos(path)
     unread = describe_unread(folder) if folder.is_dir() else ""
     if unread and not image_files(folder):
         raise ValueError(f"photos must be .jpg or .png files in class folders, {folder}: {unread}")
     names, origin = _name_parts(folder)
     wholes, problems = _load_wholes(folder, names)
     unreadable = find_unreadable([file for whole in wholes for file in whole.paths], advance)
-    train, *others = wholes
-    problems += _find_problems(train, others, unreadable, len(names) - len(wholes) + 1)
-    notes = [note for note in (unread, *_find_notes(folder, train, others)) if note]
+    train, *other_parts = wholes
+    problems += _find_problems(train, other_parts, unreadable, len(names) - len(wholes) + 1)
+    notes = [note for note in (unread, *_find_notes(folder, train, other_parts)) if note]
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
@@ -158,7 +158,7 @@ def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet
 
 
 def _find_problems(
-    train: FolderSet, others: Sequence[FolderSet], unreadable: Mapping[str, str], least: int
+    train: FolderSet, other_parts: Sequence[FolderSet], unreadable: Mapping[str, str], least: int
 ) -> list[str]:
     """Return a line for each kind of problem, with what to do. least: different images that a class must have."""
     problems = []
@@ -174,7 +174,7 @@ def _find_problems(
             "that are not of this class, or name its folder if the classes are folders in it"
         )
     problems += filter(None, [describe_few(train, least, "one for each part", without=unreadable)])
-    for part in others:
+    for part in other_parts:
         if strange := [printable(name) for name in part.classes if name not in train.classes]:
             problems.append(
                 f"other parts must have classes of the train part alone, {part.folder} also has "
@@ -183,23 +183,23 @@ def _find_problems(
     return problems
 
 
-def _find_notes(folder: Path, train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
+def _find_notes(folder: Path, train: FolderSet, other_parts: Sequence[FolderSet]) -> list[str]:
     """Return lines about what may be a mistake: folders beside the parts, parts that lack a class, names of classes
     that look alike, classes a level deeper."""
     notes, alike = [], defaultdict(list)
-    parts = {part.folder.name for part in (train, *others)}
+    parts = {part.folder.name for part in (train, *other_parts)}
     beside = [name for name in class_folders(folder) if name not in parts] if train.folder.parent == folder else []
     if left_out := [printable(name) for name in beside if image_files(folder / name)]:
         notes.append(
             f"images beside the parts {', '.join(sorted(parts))} are left out: {shortened(left_out, _SHOWN)}. If "
             f"{train.folder.name} is a class, it must have no subfolders"
         )
-    for part in others:
+    for part in other_parts:
         if lacking := [printable(name) for name in train.classes if name not in part.classes]:
             notes.append(
                 f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
             )
-    for name in sorted({name for part in (train, *others) for name in part.classes}):
+    for name in sorted({name for part in (train, *other_parts) for name in part.classes}):
         alike[" ".join(normalize("NFKC", name).casefold().split())].append(printable(name))
     if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
         notes.append(f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}")
@@ -312,6 +312,9 @@ def _find_doubtful(parts: Mapping[str, FolderSet]) -> list[str]:
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts that are copies of train files."""
     train = dict(zip(parts["train"].digests, parts["train"].paths, strict=True))
-    others = [parts["validation"], parts["test"]]
-    digests = [(path, digest) for part in others for path, digest in zip(part.paths, part.digests, strict=True)]
-    return [printable(f"{path} = {train[digest]}") for path, digest in digests if digest in train]
+    copies = []
+    for part in (parts["validation"], parts["test"]):
+        for path, digest in zip(part.paths, part.digests, strict=True):
+            if digest in train:
+                copies.append(printable(f"{path} = {train[digest]}"))
+    return copies

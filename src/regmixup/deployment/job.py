@@ -21,7 +21,7 @@ from regmixup.config import fingerprint
 from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.deployment.export import check_format
-from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_folder, find_outliers, inspect
+from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_outliers, find_photos, inspect
 from regmixup.deployment.probe import Features, Plan, compute_features, fit_probe, measure_pace, plan_epochs
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
@@ -74,7 +74,7 @@ def prepare(
         check_precision(request.precision, device)
     check_method(request)
     check_network(request.backbone)
-    find_folder(path)
+    find_photos(path)
     outliers = find_outliers(request.ood) if request.ood is not None else None
     request = replace(request, init=identify(request.init, request.backbone))  # last, as it may download the weights
     initial = _check_weights(request)
