@@ -94,12 +94,16 @@ def validation_of(train_set: str) -> str:
 
 def _validation_beside(trained: Dataset) -> str:
     """Return the name of the folder of validation images beside a folder called train; "" where there is none."""
-    base, _, name = trained.name.rstrip("/").rpartition("/")
-    folder = Path(base.removeprefix("folder:")).expanduser()
-    if trained.part or name.lower() not in TRAIN or not folder.is_dir():
+    if trained.part or _folder_name(trained) not in TRAIN:
         return ""
-    beside = {entry.name.lower(): entry.name for entry in folder.glob("*/")}
-    return next((f"{base}/{beside[split]}" for split in VALIDATION if split in beside), "")
+    base, slash, _ = trained.name.removeprefix("folder:").rstrip("/").rpartition("/")
+    beside = {entry.name.lower(): entry.name for entry in Path(base or slash).expanduser().glob("*/")}
+    return next((f"folder:{base}{slash}{beside[split]}" for split in VALIDATION if split in beside), "")
+
+
+def _folder_name(dataset: Dataset) -> str:
+    """Return the last part of the path of a folder, in lower case."""
+    return Path(dataset.name.removeprefix("folder:")).name.lower()
 
 
 def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
@@ -112,7 +116,7 @@ def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
     ValueError: validation must not be a test, shifted or OOD set for a model of digits/train, got 'digits/test'
     """
     dataset, trained = find(name), find(train_set)
-    if dataset.is_folder and Path(name).name.lower() in ("test", "testing"):
+    if dataset.is_folder and _folder_name(dataset) in ("test", "testing"):
         raise ValueError(f"validation must not be a test set, as {name!r} is by its name")
     is_alike = dataset.benchmark == trained.benchmark and dataset.role in ("train", "validation")
     if not dataset.is_folder and not is_alike:
@@ -131,7 +135,7 @@ def check_ood_validation(name: str, train_set: str) -> None:
     dataset = find(name)
     is_reported = dataset.role in ("test", "shifted", "ood") or bool(dataset.listed and dataset.listed.without)
     if dataset.is_folder:
-        is_reported = Path(name).name.lower() in TEST
+        is_reported = _folder_name(dataset) in TEST
     if is_reported or role_of(name, train_set) not in ("ood", None):
         raise ValueError(f"ood must be no test set, and of other classes than {train_set}, got {name!r}")
 
