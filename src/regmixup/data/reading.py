@@ -74,7 +74,7 @@ def _load_part(dataset: Dataset, part: SplitPart, root: Path) -> ImageSet | Any:
     from regmixup.data.folders import cut_folder
     from regmixup.data.splits import stratified
 
-    whole = load(part.of, root=root)
+    whole: Any = load(part.of, root=root)
     if dataset.is_folder:
         whole, pieces = cut_folder(whole, dataset.name, part.fractions)
     else:

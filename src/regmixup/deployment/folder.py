@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,8 +126,7 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
     parts = {role: _load_hashed(name) for role, name in names.items()}
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
-    copies = _find_copies(parts)
-    if copies:
+    if copies := _find_copies(parts):
         notes.append(
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
             f"are; delete one of each: {shortened(copies, 3)}"
@@ -159,56 +158,51 @@ def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet
 
 def _find_problems(
     train: FolderSet, other_parts: Sequence[FolderSet], unreadable: Mapping[str, str], least: int
-) -> list[str]:
-    """Return a line for each kind of problem, with what to do. least: different images that a class must have."""
-    problems = []
+) -> Iterator[str]:
+    """Yield a line for each kind of problem, with what to do. least: different images that a class must have."""
     if unreadable:
         files = [f"{file} ({reason})" for file, reason in unreadable.items()]
-        problems.append(
+        yield (
             f"files must be images that can be decoded, {len(files)} cannot: {printable(shortened(files, _SHOWN))}. "
             "Replace or delete them"
         )
     if len(train.classes) < 2:
-        problems.append(
+        yield (
             f"there must be at least two classes, found {printable(train.classes[0])} in {train.folder}: add images "
             "that are not of this class, or name its folder if the classes are folders in it"
         )
-    problems += filter(None, [describe_few(train, least, "one for each part", without=unreadable)])
+    if few := describe_few(train, least, "one for each part", without=unreadable):
+        yield few
     for part in other_parts:
         if strange := [printable(name) for name in part.classes if name not in train.classes]:
-            problems.append(
+            yield (
                 f"other parts must have classes of the train part alone, {part.folder} also has "
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
             )
-    return problems
 
 
-def _find_notes(folder: Path, train: FolderSet, other_parts: Sequence[FolderSet]) -> list[str]:
-    """Return lines about what may be a mistake: folders beside the parts, parts that lack a class, names of classes
-    that look alike, classes a level deeper."""
-    notes, alike = [], defaultdict(list)
+def _find_notes(folder: Path, train: FolderSet, other_parts: Sequence[FolderSet]) -> Iterator[str]:
+    """Yield a line about each thing in the names of folders and classes that may be a mistake."""
     parts = {part.folder.name for part in (train, *other_parts)}
     beside = [name for name in class_folders(folder) if name not in parts] if train.folder.parent == folder else []
     if left_out := [printable(name) for name in beside if image_files(folder / name)]:
-        notes.append(
+        yield (
             f"images beside the parts {', '.join(sorted(parts))} are left out: {shortened(left_out, _SHOWN)}. If "
             f"{train.folder.name} is a class, it must have no subfolders"
         )
     for part in other_parts:
         if lacking := [printable(name) for name in train.classes if name not in part.classes]:
-            notes.append(
-                f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
-            )
+            yield f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
+    alike = defaultdict(list)
     for name in sorted({name for part in (train, *other_parts) for name in part.classes}):
         alike[" ".join(normalize("NFKC", name).casefold().split())].append(printable(name))
     if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
-        notes.append(f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}")
+        yield f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}"
     if "table" not in train.info and all(Path(file).parents[1] != train.folder for file in train.paths):
-        notes.append(
+        yield (
             "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
             "side by side"
         )
-    return notes
 
 
 def find_outliers(path: str | Path) -> FolderSet:
