@@ -222,16 +222,14 @@ class Calibration:
 
     def _choose(self, validation: Labelled, ood_logits: Tensor | None) -> ScoreChoice | None:
         """Return the choice of the score "auto"; None where the score is named."""
-        if self.score != AUTO:
-            if ood_logits is not None:
-                raise ValueError(
-                    f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}'
-                )
-            return None
-        choice = choose_score(validation.logits, ood_logits)
-        if ood_logits is None:
-            warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=4)  # where the user calls Predictor.fit
-        return choice
+        if self.score == AUTO:
+            choice = choose_score(validation.logits, ood_logits)
+            if ood_logits is None:
+                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=4)  # where the user calls Predictor.fit
+            return choice
+        if ood_logits is not None:
+            raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}')
+        return None
 
     def _keep_risk(self, score: str, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
