@@ -113,15 +113,16 @@ def plain(facts: Facts) -> dict[str, Any]:
 def public_name(dataset: str) -> str:
     """Return the name of a dataset without the place of a folder; train, test and the like keep the one above.
 
-    >>> public_name("folder:/home/me/photos/val-10"), public_name("folder:/home/me/photos/test")
-    ('folder:photos/val-10', 'folder:photos/test')
+    >>> [public_name(f"folder:{path}") for path in ("/home/me/photos/val-10", "/home/me/photos/test", "test")]
+    ['folder:photos/val-10', 'folder:photos/test', 'folder:test']
     """
     if not dataset.startswith("folder:"):
         return dataset
     whole = find(dataset).whole
     folder = Path(whole.removeprefix("folder:"))
-    name = f"{folder.parent.name}/{folder.name}" if folder.name.lower() in SPLITS else folder.name
-    return f"folder:{name}{dataset.removeprefix(whole)}"
+    above = f"{folder.parent.name}/" if folder.name.lower() in SPLITS else ""
+    name = f"{above}{folder.name}{dataset.removeprefix(whole)}"
+    return f"folder:{name.removeprefix('/')}"
 
 
 def read_saved(folder: Path) -> tuple[Facts, str]:
