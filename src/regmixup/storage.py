@@ -218,7 +218,7 @@ def csv_lines(lines: Iterable[Iterable[object]]) -> str:
 
 
 def _harmless(value: object) -> object:
-    """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
+    """Return text that a spreadsheet shows and does not compute: with a ' in front of a formula, or of another '.
 
     Control characters, which begin a line or command a terminal, are written out, but for the tab.
     """

@@ -96,7 +96,7 @@ def _load_plugins(args: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def split_flag(flag: str, args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the words after a flag or behind its equals sign, and all other words, as is a flag that comes last.
+    """Return the words that follow a flag or its equals sign, and all other words. A flag that comes last is a word.
 
     >>> split_flag("--minutes", ["photos", "--minutes", "1", "--seed", "2", "--minutes=3"])
     (['1', '3'], ('photos', '--seed', '2'))

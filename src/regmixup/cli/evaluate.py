@@ -218,7 +218,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
 
 
 def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
-    """Read predictions, and print how where that was ambiguous."""
+    """Read predictions. Where a file can be read in several ways, print which was taken."""
     predicted = predictions.load(path, labels=labels, columns=verb.columns)
     if "read_as" in predicted.info:
         print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)

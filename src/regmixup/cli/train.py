@@ -130,7 +130,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def _defaults(args: Sequence[str]) -> TrainVerb:
-    """Return the defaults of all flags: those that the words choose by name, whose fields are the other flags."""
+    """Return the defaults of all flags. Words such as --head gp choose parts by name, whose fields are flags, too."""
     recipe, method = choose_recipe(args), value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
@@ -168,7 +168,7 @@ def _without_loss(objective: Objective) -> Objective:
 
 
 def _with_transform(objective: Objective, name: str | None) -> Objective:
-    """Return an objective with the augmentation that --transform names; without that flag, or of the same, its own."""
+    """Return an objective with the augmentation that --transform names; as it is without that flag."""
     if name is None or name == _name_in(AUGMENTATIONS, getattr(objective, "transform", None)):
         return objective
     if not isinstance(objective, Vicinal):

@@ -66,7 +66,7 @@ def _fail(error: OSError) -> None:
 
 
 def describe_unread(folder: Path) -> str:
-    """Return a line about the images under a folder whose formats are not read, by their names; "" for none."""
+    """Return a line that counts the images under a folder whose formats, by their names, are not read; "" for none."""
     counts = Counter(Path(path).suffix.lower() for path in image_files(folder, _UNREAD))
     listed = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(counts.items()))
     advice = f"files of formats that are not read were left out ({listed}): convert them to .png or .jpg"

@@ -49,7 +49,7 @@ def read_table_files(name: str, table: Path) -> tuple[FolderSet | None, list[str
 
 
 def _read_labels(table: Path) -> tuple[dict[str, str], Mapping[str, list[str]], list[str]]:
-    """Return the label of each file, by what is wrong with them the rows that name none, and the other columns."""
+    """Return the label of each file, the rows that cannot be used by what is wrong with them, and the other columns."""
     labels: dict[str, str] = {}
     faults: dict[str, list[str]] = defaultdict(list)
     with reading(table, "a CSV table in UTF-8"), table.open(newline="", encoding="utf-8-sig") as file:

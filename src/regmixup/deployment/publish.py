@@ -120,7 +120,7 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
 
 
 def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[Measured]:
-    """Measure the stored predictions, as they are deployed: of a head that knows the variance, the mean-field ones."""
+    """Measure the stored predictions as they are deployed: the mean-field predictive if the head gives a variance."""
     stored: dict[str, list[Predictions]] = {"test": [], "shifted": [], "ood": []}
     for path in sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors")):
         part = predictions.load(path)
