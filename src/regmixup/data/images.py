@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, Reader, decode_all
+from regmixup.data.decode import EXTENSIONS, Reader, decode_all, open_rgb
 from regmixup.data.splits import generator_for
 from regmixup.mixing import to_float
 from regmixup.names import counted
@@ -232,6 +232,8 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
 def _to_tensor(image: Any) -> Tensor:
     """Return one image as (C, H, W), uint8 or float32."""
     if isinstance(image, Image.Image):
+        if image.mode.startswith("I;16"):
+            image = open_rgb(image)  # scales, where Pillow would clip at 255
         image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
     if isinstance(image, np.ndarray):
         image = torch.from_numpy(np.array(image.transpose(2, 0, 1) if image.ndim == 3 else image))
