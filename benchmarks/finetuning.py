@@ -517,7 +517,7 @@ def loader_rate(files: FolderSet, args: argparse.Namespace) -> float:
     files = repeated(files, args.loaded)
     loader = StreamingLoader(
         files.paths, files.labels, transform=TrainTransform(size=args.size), batch_size=args.batch_size, seed=0,
-        device=args.device, workers=args.workers,
+        device=args.device, workers=args.workers, epochs=1,
     )  # fmt: skip
     return len(files) / seconds(lambda: deque(loader.epoch(0), maxlen=0))
 

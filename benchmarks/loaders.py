@@ -70,8 +70,9 @@ def streaming(folder: str, workers: int, passes: int) -> None:
     assert isinstance(files, FolderSet)
     transform, cpu = TrainTransform(), torch.device("cpu")
     ours = StreamingLoader(
-        files.paths, files.labels, transform=transform, batch_size=64, seed=0, device=cpu, workers=workers
-    )
+        files.paths, files.labels, transform=transform, batch_size=64, seed=0, device=cpu, workers=workers,
+        epochs=passes,
+    )  # fmt: skip
     same = v2.Compose([transform.build(), v2.PILToTensor()])
     bare = torch.utils.data.DataLoader(ImageFolder(folder, same), batch_size=64, shuffle=True, num_workers=workers)
     times: dict[str, list[float]] = {"ours": [], "bare": []}

@@ -46,8 +46,8 @@ class Doubled(ERM):
         return super().compute(model, x, y, draw)
 
 
-rm.data.register("noise/train", lambda: noise(40, 0), side=8)
-rm.data.register("noise/test", lambda: noise(20, 1), side=8)
+rm.data.register("noise/train", lambda: noise(40, 0))
+rm.data.register("noise/test", lambda: noise(20, 1))
 rm.networks.register("flat", lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes)))
 rm.objectives.register(Doubled)
 rm.methods.register(rm.methods.Method("doubled", "twice", "us", objective=rm.methods.Spec("doubled"), score="first"))

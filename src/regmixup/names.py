@@ -48,7 +48,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """
+    """Return a share in percent.
+
     >>> percent(0.9512)
     '95.1 %'
     """

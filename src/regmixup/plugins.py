@@ -144,9 +144,10 @@ def origins(used: Iterable[tuple[str, str]], parts: Iterable[tuple[str, object]]
     classes that need no registration.
     """
     recorded = {REGISTERED[pair] for pair in used if pair in REGISTERED}
-    classes = [(field, type(part)) for field, part in parts]
-    own = [(field, cls) for field, cls in classes if cls.__module__.partition(".")[0] != "regmixup"]
-    recorded |= {_defined(field, cls.__name__, cls.__module__) for field, cls in own}
+    for field, part in parts:
+        module = type(part).__module__
+        if module.partition(".")[0] != "regmixup":
+            recorded.add(_defined(field, type(part).__name__, module))
     return tuple(sorted(recorded, key=lambda origin: (origin.what, origin.name)))
 
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from regmixup import storage
-from regmixup.names import shortened
+from regmixup.names import percent, shortened
 from regmixup.types import RESERVED
 
 CONFIG = "config.json"
@@ -110,7 +110,7 @@ def describe(history: list[dict[str, Any]]) -> str:
     record = history[-1]
     parts = [f"{name} {value:.3f}" for name, value in record.items() if name == "loss" or name not in RESERVED]
     if "train_accuracy" in record:
-        parts.append(f"train accuracy {100 * record['train_accuracy']:.1f} %")
+        parts.append(f"train accuracy {percent(record['train_accuracy'])}")
     if speed := record.get("images_per_second"):
         parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} images/s")
     return ", ".join(parts)

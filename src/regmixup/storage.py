@@ -31,6 +31,12 @@ _PARTIAL = ".partial-"
 """The beginning of the names of unfinished files, which a kill can leave behind."""
 _MOST_UNPACKED = 1 << 28
 """Bytes of a compressed text: a file of a stranger may be made to fill the memory."""
+_TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64", "bool": "BOOL",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
+}  # fmt: skip
+"""The names that safetensors has for torch's types."""
 _CHECKSUM = "checksum"
 _CHANGED = "its content has changed since it was written"
 
@@ -99,8 +105,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_table(path: Path, table: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Write a JSON object atomically, with a checksum that `read_table` verifies. indent: None for a compact file."""
-    content = json.loads(json.dumps(table))
-    write_text(path, json.dumps({**content, _CHECKSUM: _table_checksum(content)}, indent=indent) + "\n")
+    write_text(path, json.dumps({**table, _CHECKSUM: _table_checksum(table)}, indent=indent) + "\n")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -116,7 +121,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     for name in names:
         begin, end = end, end + tensors[name].nbytes
         shape = list(tensors[name].shape)
-        header[name] = {"dtype": _type_name(tensors[name]), "shape": shape, "data_offsets": [begin, end]}
+        dtype = _TYPES[str(tensors[name].dtype).removeprefix("torch.")]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with replacing(path) as temporary, temporary.open("wb") as file:
@@ -141,14 +147,6 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def _type_name(tensor: Tensor) -> str:
-    """Return safetensors' name of a tensor's type: torch.bfloat16 -> BF16."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    for word in ("bfloat", "float", "uint", "int", "complex"):
-        name = name.replace(word, word[: 2 if word == "bfloat" else 1])
-    return name.upper()
-
-
 def _bytes_of(tensor: Tensor) -> memoryview:
     import torch
 
@@ -157,11 +155,11 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 def _tensors_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     """Return the CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
-    value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+    checksum = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
-        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
-        value = zlib.crc32(_bytes_of(tensor), value)
-    return f"{value:08x}"
+        checksum = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), checksum)
+        checksum = zlib.crc32(_bytes_of(tensor), checksum)
+    return f"{checksum:08x}"
 
 
 def _table_checksum(content: Mapping[str, Any]) -> str:
@@ -220,7 +218,7 @@ def csv_lines(lines: Iterable[Iterable[object]]) -> str:
 
 
 def _harmless(value: object) -> object:
-    """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
+    """Return text that a spreadsheet shows and does not compute: with a ' in front of a formula, or of another '.
 
     Control characters, which begin a line or command a terminal, are written out, but for the tab.
     """

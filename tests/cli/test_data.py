@@ -8,16 +8,15 @@ from tests.cli.running import run
 from tests.data.official import write_cifar
 
 
-@pytest.fixture
-def _few_embedded_sets(monkeypatch):
-    """List the embedded digits alone, without their corrupted versions, which take seconds to make."""
-    monkeypatch.setattr(data, "names", lambda: ["digits/train", "digits/test"])
-
-
-@pytest.mark.usefixtures("_few_embedded_sets")
-def test_data_lists(capsys, tmp_path):
+@pytest.mark.usefixtures("forget")
+def test_data_lists_what_is_embedded_and_what_is_registered(capsys, tmp_path):
     assert run("data", "list", "--root", tmp_path) == 0
-    assert "digits/train" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "digits/train                       450 images" in listed
+    assert "registered" not in listed
+    data.register("mine/train", lambda: None)
+    assert run("data", "list", "--root", tmp_path) == 0
+    assert capsys.readouterr().out == f"{listed}registered\n  mine/train\n  mine/train-90\n  mine/val-10\n"
 
 
 def test_data_actions_have_help_with_an_example(capsys):
@@ -26,7 +25,6 @@ def test_data_actions_have_help_with_an_example(capsys):
         assert f"regmixup data {action}" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("_few_embedded_sets")
 def test_data_corrupt_writes_a_folder_marked_rebuilt(capsys, tmp_path):
     write_cifar(tmp_path, "cifar10")
     assert run("data", "corrupt", "cifar10/test", "--root", tmp_path) == 0

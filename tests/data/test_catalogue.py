@@ -30,7 +30,6 @@ def test_records_are_consistent(family: str) -> None:
         assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
         assert dataset.images
         assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
-        assert (dataset.side is None) == family.startswith("imagenet")
         for source in dataset.sources:
             assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", source.checksum)
             assert all(re.match(r"https?://", url) for url in source.urls)

@@ -119,6 +119,12 @@ def test_kinds_of_images_and_labels(convert: Any, label: Any) -> None:
     assert found.labels.tolist() == [1, 1, 1]
 
 
+def test_16_bits_are_scaled_and_not_clipped() -> None:
+    pixels = (PIXELS[0, :, :, 0].astype(np.uint16) << 8) + 255
+    found = data.from_dataset(Pairs([(Image.fromarray(pixels), 0)]), "mine")
+    np.testing.assert_array_equal(found.images[0], np.stack([PIXELS[0, :, :, 0]] * 3))
+
+
 def test_grey_and_class_names() -> None:
     pairs = Pairs((Image.fromarray(p[:, :, 0]), 0) for p in PIXELS)
     pairs.classes = ["cat", "dog"]  # type: ignore[attr-defined]

@@ -26,6 +26,17 @@ def test_the_validation_set_of_a_folder_called_train_is_the_one_beside_it(tmp_pa
         validation_of(f"folder:{tmp_path}/test")
 
 
+def test_folders_of_the_working_directory_are_known_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "val").mkdir()
+    assert validation_of("folder:train") == "folder:val"
+    with pytest.raises(ValueError, match="must not be a test set, as 'folder:test' is by its name"):
+        check_validation("folder:test", "folder:train")
+    with pytest.raises(ValueError, match="ood must be no test set"):
+        check_ood_validation("folder:test", "cifar10/train-90")
+
+
 @pytest.mark.parametrize(("train_set", "validation"), EXPECTED.items())
 def test_a_train_set_has_its_validation_set(train_set, validation):
     assert validation_of(train_set) == validation

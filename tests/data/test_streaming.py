@@ -34,7 +34,7 @@ def files(tmp_path_factory):
 
 def loader(files, *, workers=0, transform=None, **changes):
     settings = {"batch_size": 4, "seed": 0, "device": CPU, "transform": transform or TrainTransform(size=8)}
-    return StreamingLoader(*files, workers=workers, **{**settings, **changes})
+    return StreamingLoader(*files, workers=workers, **{**settings, "epochs": 10, **changes})
 
 
 def gather(batches):

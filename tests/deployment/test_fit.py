@@ -105,6 +105,11 @@ class TestFitting:
             with pytest.raises(ValueError, match=f"ood must hold .*{got}"):
                 rm.Predictor.fit(model, validation, score="auto", ood=wrong)
 
+    def test_a_warning_names_the_line_of_the_user(self, model, validation):
+        with pytest.warns(UserWarning, match="no out-of-distribution validation images") as warned:
+            rm.Predictor.fit(model, validation, score="auto")
+        assert warned[0].filename == __file__
+
     def test_the_model_stays_as_it_is(self, model, validation):
         before = {name: value.clone() for name, value in model.state_dict().items()}
         rm.Predictor.fit(model, validation)

@@ -85,31 +85,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load_plugins(args: tuple[str, ...]) -> tuple[str, ...]:
     """Import the modules that --plugin names, and return the other words. The flag may stand anywhere."""
-    named, others = split_flag("--plugin", args)
-    if "" in named or "--plugin" in others:
+    modules, words = split_flag("--plugin", args)
+    if "" in modules or "--plugin" in words:
         raise ValueError("--plugin must be followed by a module or the path of a .py file, got nothing")
-    if named:
+    if modules:
         from regmixup import plugins
 
-        plugins.load(named)
-    return others
+        plugins.load(modules)
+    return words
 
 
 def split_flag(flag: str, args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the words after a flag or behind its equals sign, and all other words; a flag without a word is one.
+    """Return the words that follow a flag or its equals sign, and all other words. A flag that comes last is a word.
 
     >>> split_flag("--minutes", ["photos", "--minutes", "1", "--seed", "2", "--minutes=3"])
     (['1', '3'], ('photos', '--seed', '2'))
     """
-    values, others, words = [], [], iter(args)
+    after_flag, other_words, words = [], [], iter(args)
     for word in words:
         if word.startswith(f"{flag}="):
-            values.append(word.partition("=")[2])
-        elif word == flag and (value := next(words, None)) is not None:
-            values.append(value)
+            after_flag.append(word.partition("=")[2])
+        elif word == flag and (following := next(words, None)) is not None:
+            after_flag.append(following)
         else:
-            others.append(word)
-    return values, tuple(others)
+            other_words.append(word)
+    return after_flag, tuple(other_words)
 
 
 def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:

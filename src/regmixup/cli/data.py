@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
-from regmixup.data.catalogue import find
+from regmixup.data.catalogue import DATASETS
 from regmixup.data.files import data_root, present
 from regmixup.names import check_name
 
@@ -27,7 +27,7 @@ class Action:
 
 @dataclass(frozen=True)
 class ListAction(Action):
-    """List the datasets that are present under the root, and the embedded ones.
+    """List the datasets that are present under the root, the embedded ones, and those of plugins.
 
     Example: regmixup data list --root ~/data
     """
@@ -36,10 +36,13 @@ class ListAction(Action):
         print(f"root {data_root(self.root)}")
         for name, rebuilt in present(self.root).items():
             print(f"  {name:28}{' rebuilt' if rebuilt else ''}")
+        without_files = [dataset for dataset in DATASETS.values() if not dataset.files]
         print("embedded")
-        for name in data.names():
-            if not find(name).files:
-                print(f"  {name:28} {find(name).images:9,} images")
+        for dataset in without_files:
+            if dataset.images is not None:
+                print(f"  {dataset.name:28} {dataset.images:9,} images")
+        if registered := [dataset.name for dataset in without_files if dataset.images is None]:
+            print("\n".join(["registered", *(f"  {name}" for name in registered)]))
 
 
 @dataclass(frozen=True)

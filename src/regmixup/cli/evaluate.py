@@ -83,30 +83,11 @@ class EvaluateVerb:
 
 def main(args: Sequence[str]) -> None:
     """Evaluate, print a summary and, if asked, write a page and every row."""
-    named, others = split_flag("--predictions", args)  # the file may also be given without a flag
-    verb = parse(EvaluateVerb, "evaluate", (*named, *others))
-    check_count("resamples", verb.resamples, least=0)
-    check_file("--out", verb.out, ".csv")
-    check_file("--html", verb.html, ".html")
-    read = (verb.predictions, verb.labels, verb.val, verb.train, *verb.ood, *verb.shift, verb.against)
-    also = (verb.against_val, verb.against_train, *verb.against_ood, *verb.against_shift)
-    if verb.out is not None and verb.out in (*read, *also):
-        raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
-    if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
-        raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
-    models = 1 if verb.against is None else 2
-    if len(verb.names) > models + len(verb.ood) or len(set(verb.names)) < len(verb.names):
-        raise ValueError(f"--names must differ, one for each model and each set of --ood, got {', '.join(verb.names)}")
-    names = (*verb.names[:models], *_model_names(verb)[len(verb.names) :])
-    set_names = verb.names[models:]
-    model = _model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)
-    model = _rename_sets(model, set_names)
-    other = None
-    if verb.against is not None:
-        sets = verb.against_val, verb.against_train, verb.against_shift, verb.against_ood
-        other = _rename_sets(_model(verb, names[1], verb.against, *sets), set_names)
+    files, words = split_flag("--predictions", args)  # the file may also be given without a flag
+    verb = parse(EvaluateVerb, "evaluate", (*files, *words))
+    _check(verb)
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
-    measured = measure_models(model, other, bootstrap=bootstrap)
+    measured = measure_models(*_load_models(verb), bootstrap=bootstrap)
     _show_summary(Console(), measured)
     if verb.out is None:
         print(f"all {len(measured.rows[0]):,} rows: --out rows.csv")
@@ -117,7 +98,33 @@ def main(args: Sequence[str]) -> None:
         _write_page(verb, measured)
 
 
-def _model(
+def _check(verb: EvaluateVerb) -> None:
+    """Raise for flags that do not go together, and for files that cannot be written."""
+    check_count("resamples", verb.resamples, least=0)
+    check_file("--out", verb.out, ".csv")
+    check_file("--html", verb.html, ".html")
+    against = (verb.against_val, verb.against_train, *verb.against_ood, *verb.against_shift)
+    read = (verb.predictions, verb.labels, verb.val, verb.train, *verb.ood, *verb.shift, verb.against, *against)
+    if verb.out is not None and verb.out in read:
+        raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
+    if verb.against is None and any(against):
+        raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
+    models = 1 if verb.against is None else 2
+    if len(verb.names) > models + len(verb.ood) or len(set(verb.names)) < len(verb.names):
+        raise ValueError(f"--names must differ, one for each model and each set of --ood, got {', '.join(verb.names)}")
+
+
+def _load_models(verb: EvaluateVerb) -> list[ModelPredictions]:
+    """Return the model, and the one that it is compared with if any, under the names to show."""
+    names = _model_names(verb)
+    models = [_load_model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)]
+    if verb.against is not None:
+        sets = verb.against_val, verb.against_train, verb.against_shift, verb.against_ood
+        models.append(_load_model(verb, names[1], verb.against, *sets))
+    return [_rename_sets(model, verb.names[len(names) :]) for model in models]
+
+
+def _load_model(
     verb: EvaluateVerb,
     name: str,
     test: Path,
@@ -136,12 +143,20 @@ def _model(
     )
 
 
-def _model_names(verb: EvaluateVerb) -> tuple[str, ...]:
-    """Return the names of models that nobody named: their files, or the run's folder."""
-    run = verb.predictions.absolute().parent.parent
+def _model_names(verb: EvaluateVerb) -> list[str]:
+    """Return the names of the models: as given, else those of their files, or of the run's folder."""
+    run = _find_run(verb)
     if verb.against is not None:
-        return verb.predictions.stem, verb.against.stem
-    return (run.name if (run / PROVENANCE).is_file() else verb.predictions.stem,)
+        names = [verb.predictions.stem, verb.against.stem]
+    else:
+        names = [verb.predictions.stem if run is None else run.name]
+    return [*verb.names[: len(names)], *names[len(verb.names) :]]
+
+
+def _find_run(verb: EvaluateVerb) -> Path | None:
+    """Return the folder of the run that made the predictions; None for those of another program."""
+    folder = verb.predictions.absolute().parent.parent
+    return folder if (folder / PROVENANCE).is_file() else None
 
 
 def _rename_sets(model: ModelPredictions, ood_names: Sequence[str]) -> ModelPredictions:
@@ -195,8 +210,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     looks, classes = find_images(list(places), verb.root, side=SIDE) if known else ({}, ())
     looks = {places[name]: look for name, look in looks.items()}
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
-    run = verb.predictions.absolute().parent.parent
-    if (run / PROVENANCE).is_file():
+    if (run := _find_run(verb)) is not None:
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
     write_page(verb.html, measured, images=looks, classes=classes if fitting else ())
@@ -204,7 +218,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
 
 
 def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
-    """Read predictions, and print how where that was ambiguous."""
+    """Read predictions. Where a file can be read in several ways, print which was taken."""
     predicted = predictions.load(path, labels=labels, columns=verb.columns)
     if "read_as" in predicted.info:
         print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)

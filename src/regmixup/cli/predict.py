@@ -16,7 +16,7 @@ from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files
-from regmixup.names import counted, printable, written_out
+from regmixup.names import counted, percent, printable, written_out
 from regmixup.run_folder import FITTED, read_finetuned
 from regmixup.storage import csv_lines, write_text
 from regmixup.training.run import Run
@@ -199,4 +199,4 @@ def _line(answer: dict[str, Any]) -> str:
         reason = answer["error"].removeprefix(f"cannot read {answer['file']} as an image: ")
         return printable(f"{file}  unreadable: {reason}")
     verdict = "accepted" if answer["accepted"] else "unsure"
-    return printable(f"{file}  {answer['class']}  {100 * answer['probability']:.1f} %  {verdict}")
+    return printable(f"{file}  {answer['class']}  {percent(answer['probability'])}  {verdict}")

@@ -85,9 +85,9 @@ class LiveProgress:
         self._show(label, describe([record]), completed=record["epoch"])
 
     def advance(self, label: str, images: int, total: int) -> None:
-        """Count images read or computed, of so many in all; the bar is removed after the last, all others at once."""
-        for other in self.under_way.keys() - {label}:  # one follows another here, and fine-tuning does not say its end
-            self.bars.remove_task(self.under_way.pop(other))
+        """Count images read or computed, of `total`. The bar goes after the last of them, bars of earlier work now."""
+        for earlier in self.under_way.keys() - {label}:  # fine-tuning does not say when it ends
+            self.bars.remove_task(self.under_way.pop(earlier))
         self.begin(label, total, "images")
         self._show(label, "", advance=images)
         if self.bars.tasks[-1].finished:

@@ -10,9 +10,9 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
-from regmixup.deployment.export import MODEL
 from regmixup.deployment.publish import CARD, publish
 from regmixup.names import printable
+from regmixup.run_folder import PUBLISHED
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,6 @@ class PublishVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(PublishVerb, "publish", args)
     folder = publish(**vars(verb))
-    print(printable(f"weights  {folder / MODEL}"))
+    print(printable(f"weights  {folder / PUBLISHED}"))
     print(printable(f"card     {folder / CARD}: read it, and add what only you know"))
     print(printable(f"upload   hf upload YOUR_NAME/MODEL {shlex.quote(str(folder))} ."))

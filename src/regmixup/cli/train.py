@@ -130,7 +130,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def _defaults(args: Sequence[str]) -> TrainVerb:
-    """Return the defaults of all flags: those that the words choose by name, whose fields are the other flags."""
+    """Return the defaults of all flags. Words such as --head gp choose parts by name, whose fields are flags, too."""
     recipe, method = choose_recipe(args), value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
@@ -154,10 +154,12 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
 
 def _loss(name: str | None, objective: Objective) -> Loss | None:
     """Return the loss that --loss names, with its default fields; without that flag, the method's."""
-    if name in (None, "none"):
-        return None if name else getattr(objective, "loss", None)
-    _check_has_loss("--loss", str(name), objective)
-    return LOSSES[check_name("loss", str(name), LOSSES)]()
+    if name is None:
+        return getattr(objective, "loss", None)
+    if name == "none":
+        return None
+    _check_has_loss("--loss", name, objective)
+    return LOSSES[check_name("loss", name, LOSSES)]()
 
 
 def _without_loss(objective: Objective) -> Objective:
@@ -166,22 +168,22 @@ def _without_loss(objective: Objective) -> Objective:
 
 
 def _with_transform(objective: Objective, name: str | None) -> Objective:
-    """Return an objective with the augmentation that --transform names; without that flag, or of the same, its own."""
-    if name in (None, _name_in(AUGMENTATIONS, getattr(objective, "transform", None))):
+    """Return an objective with the augmentation that --transform names; as it is without that flag."""
+    if name is None or name == _name_in(AUGMENTATIONS, getattr(objective, "transform", None)):
         return objective
     if not isinstance(objective, Vicinal):
         raise ValueError(f"--transform must be none for {type(objective).__name__}, which has no such term, got {name}")
-    return dataclasses.replace(objective, transform=build(str(name)))
+    return dataclasses.replace(objective, transform=build(name))
 
 
 def _name_in(classes: Mapping[str, type], part: object) -> str:
     return next((name for name, cls in classes.items() if type(part) is cls), "none")
 
 
-def _check_has_loss(flag: str, value: str, objective: Objective) -> None:
+def _check_has_loss(flag: str, word: str, objective: Objective) -> None:
     if not has_loss(objective):
-        own = f"{type(objective).__name__}, which has a loss of its own"
-        raise ValueError(f"{flag} must be none for {own}, got {value}")
+        objective_name = type(objective).__name__
+        raise ValueError(f"{flag} must be none for {objective_name}, which has a loss of its own, got {word}")
 
 
 def _balanced(loss: Loss | None, verb: TrainVerb) -> CrossEntropy:

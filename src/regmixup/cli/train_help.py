@@ -63,14 +63,14 @@ def main(args: Sequence[str]) -> None:
 
 
 def choose_recipe(args: Sequence[str]) -> str:
-    """Return the recipe that --recipe names; without one digits, or that for files where the train set is a folder."""
+    """Return the recipe that --recipe names. Without it: digits, or the one for files where a folder is trained on."""
     train_set = get(value_of("--train-set", args) or "")
     from_files = train_set is not None and train_set.is_folder
     return value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
 
 
 def value_of(flag: str, args: Sequence[str]) -> str | None:
-    """Return the word that a flag is given; of several, the last, as for all flags."""
+    """Return the word that follows a flag: the last one, as for all flags, if it is given twice. None without it."""
     return next(reversed(split_flag(flag, args)[0]), None)
 
 

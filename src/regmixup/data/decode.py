@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,6 @@ from regmixup.mixing import in_box, sample_squares
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 MAX_PIXELS = 100_000_000
-
 
 Source = str | Path | bytes | Image.Image
 """An image file, the bytes of one, or an image that Pillow has opened."""
@@ -150,18 +149,13 @@ class TrainTransform:
 class EvalTransform:
     """Resize the shorter side to `resize` (antialiased), then crop the central `size` square.
 
-    orient: first rotate the image by its EXIF orientation. Models of earlier versions were trained without.
+    orient: first rotate the image by its EXIF orientation.
     """
 
     size: int = 224
     resize: int = 256
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     orient: bool = introduced(False)
-
-    def __repr__(self) -> str:
-        # By this text a run knows which stored predictions are its own, so those of earlier versions must match.
-        shown = [f.name for f in fields(self) if f.name != "orient" or self.orient]
-        return f"EvalTransform({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def build(self) -> Any:
         """Return the torchvision transform."""

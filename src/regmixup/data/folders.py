@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.images import FolderSet
-from regmixup.data.label_table import is_table, load_table
+from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified
 from regmixup.names import counted, printable, shortened
@@ -32,7 +32,7 @@ SPLITS = (*TRAIN, *VALIDATION, *TEST)
 _UNREAD = (
     ".heic", ".heif", ".avif", ".jpe", ".jfif", ".jp2", ".jxl", ".pgm", ".pnm", ".tga", ".dng", ".cr2", ".nef", ".arw",
 )  # fmt: skip
-SHOWN = 50
+_SHOWN = 50
 """Names of classes that a message lists."""
 
 
@@ -66,7 +66,7 @@ def _fail(error: OSError) -> None:
 
 
 def describe_unread(folder: Path) -> str:
-    """Return a line about the images under a folder whose formats are not read, by their names; "" for none."""
+    """Return a line that counts the images under a folder whose formats, by their names, are not read; "" for none."""
     counts = Counter(Path(path).suffix.lower() for path in image_files(folder, _UNREAD))
     listed = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(counts.items()))
     advice = f"files of formats that are not read were left out ({listed}): convert them to .png or .jpg"
@@ -99,11 +99,21 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
             f"path and label, found no folder of this name in {Path.cwd()} or in {root} (a part of a folder "
             "ends in train-90, val-10, fold-2-of-5 or without-2-of-5)"
         )
-    if is_table(folder):
-        images = load_table(name, folder)
-        if columns := images.info["other_columns"]:
-            warnings.warn(f"{name}: columns beside path and label are not used: {columns}", stacklevel=_user_level())
-        return images
+    return _load_table(name, folder) if is_table(folder) else _load_class_folders(name, folder)
+
+
+def _load_table(name: str, table: Path) -> FolderSet:
+    """Load the files of a table; raise with all its problems, and warn about columns that are not used."""
+    images, problems = read_table_files(name, table)
+    if problems or images is None:
+        raise ValueError(f"{name}: {'; '.join(problems)}")
+    if columns := images.info["other_columns"]:
+        _warn(f"{name}: columns beside path and label are not used: {columns}")
+    return images
+
+
+def _load_class_folders(name: str, folder: Path) -> FolderSet:
+    """Load the subfolders that hold images; warn about those that hold none, and about images beside them."""
     subfolders = class_folders(folder)
     if not subfolders:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")
@@ -112,19 +122,20 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
-        warnings.warn(f"{name}: left out subfolders without images: {printable_names(empty)}", stacklevel=_user_level())
+        _warn(f"{name}: left out subfolders without images: {printable(shortened(empty, _SHOWN))}")
     loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
     if loose:
-        example = f"{counted(len(loose), 'image')} outside of class folders, such as {printable(loose[0])}"
-        warnings.warn(f"{name}: left out {example}", stacklevel=_user_level())
+        example = printable(loose[0])
+        _warn(f"{name}: left out {counted(len(loose), 'image')} outside of class folders, such as {example}")
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
-def _user_level() -> int:
-    """Return the stack level, as its caller counts, of the first frame outside of this package: the user's line."""
+def _warn(text: str) -> None:
+    """Warn at the user's line: the first frame outside of this package."""
     package = str(Path(__file__).parents[1])
-    frames = inspect.stack(context=0)[1:]
-    return next((level for level, frame in enumerate(frames, 1) if not frame.filename.startswith(package)), 2)
+    frames = enumerate(inspect.stack(context=0), 1)
+    level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
+    warnings.warn(text, stacklevel=level)
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
@@ -132,23 +143,22 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
     parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
     if parts and (len(parts) > 1 or parts == list(classes)):
         names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
-        listed = printable_names(parts)
+        listed = ", ".join(parts)
         raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
 
 
-def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tensor]]:
+def cut_folder(whole: FolderSet, name: str, fractions: tuple[float, ...]) -> tuple[FolderSet, list[Tensor]]:
     """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified`.
 
-    Returns the folder with its digests, and the pieces of the split of which `dataset` is a part.
+    Returns the folder with its digests, and the pieces. name: of the part that is loaded, for errors.
     """
-    assert dataset.part is not None
-    whole = replace(whole, digests=whole.digests or hash_files(whole))
-    pieces = stratified(whole.labels, dataset.part.fractions, digests=whole.digests)
+    whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
+    pieces = stratified(whole.labels, fractions, digests=whole.digests)
     counts = torch.stack([whole.labels[piece].bincount(minlength=len(whole.classes)) for piece in pieces])
     for label in (counts.amin(dim=0) == 0).nonzero().flatten().tolist():
         files = [whole.digests[place] for place in (whole.labels == label).nonzero().flatten().tolist()]
         raise ValueError(
-            f"{dataset.name}: every class must have an image in each of the {len(pieces)} parts, and copies of a file "
+            f"{name}: every class must have an image in each of the {len(pieces)} parts, and copies of a file "
             f"stay together; {printable(whole.classes[label])} has {counted(len(files), 'image')}, "
             f"{len(set(files))} of them different, some maybe also in other classes: add images, leave the class out, "
             "or cut fewer parts"
@@ -156,10 +166,10 @@ def cut_folder(whole: FolderSet, dataset: Dataset) -> tuple[FolderSet, list[Tens
     return whole, pieces
 
 
-def hash_files(images: FolderSet) -> tuple[str, ...]:
-    """Return `hash_file` of each file of a set."""
+def hash_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return `hash_file` of each file."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(hash_file, images.paths))
+        return tuple(pool.map(hash_file, paths))
 
 
 def hash_file(path: str | Path) -> str:
@@ -174,8 +184,3 @@ def hash_file(path: str | Path) -> str:
 @lru_cache(maxsize=1 << 20)
 def _digest(path: str, *state: int) -> str:
     return digest(Path(path))
-
-
-def printable_names(names: Iterable[str]) -> str:
-    """Join names from the file system for a message, without line breaks and escape sequences."""
-    return shortened([printable(name) for name in names], SHOWN)

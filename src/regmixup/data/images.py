@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, Reader, decode_all
+from regmixup.data.decode import EXTENSIONS, Reader, decode_all, open_rgb
 from regmixup.data.splits import generator_for
 from regmixup.mixing import to_float
 from regmixup.names import counted
@@ -127,11 +127,13 @@ class FolderSet:
         their folders, the name of the class follows.
         """
         start = len(str(self.folder)) + 1
-        known = self.digests or tuple(str(Path(p).stat().st_size) for p in self.paths)
-        if "table" in self.info:
-            known = tuple(f"{k}\t{self.classes[y]}" for k, y in zip(known, self.labels.tolist(), strict=True))
-        lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
-        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+        contents = self.digests or [str(Path(path).stat().st_size) for path in self.paths]
+        lines = []
+        for path, content, label in zip(self.paths, contents, self.labels.tolist(), strict=True):
+            relative = path[start:].replace(os.sep, "/")
+            suffix = f"\t{self.classes[label]}" if "table" in self.info else ""
+            lines.append(f"{relative}\t{content}{suffix}")
+        return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
         """Return the files at `index`, in that order."""
@@ -230,6 +232,8 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
 def _to_tensor(image: Any) -> Tensor:
     """Return one image as (C, H, W), uint8 or float32."""
     if isinstance(image, Image.Image):
+        if image.mode.startswith("I;16"):
+            image = open_rgb(image)  # scales, where Pillow would clip at 255
         image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
     if isinstance(image, np.ndarray):
         image = torch.from_numpy(np.array(image.transpose(2, 0, 1) if image.ndim == 3 else image))

@@ -31,14 +31,6 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and path.is_file()
 
 
-def load_table(name: str, table: Path) -> FolderSet:
-    """Load the files of a table under a name; raise with all problems of the table if there are any."""
-    images, problems = read_table_files(name, table)
-    if problems or images is None:
-        raise ValueError(f"{name}: {'; '.join(problems)}")
-    return images
-
-
 def read_table_files(name: str, table: Path) -> tuple[FolderSet | None, list[str]]:
     """Return the files of a table that can be used, None where there are none, and a line for each kind of problem."""
     labels, faults, others = _read_labels(table)
@@ -57,7 +49,7 @@ def read_table_files(name: str, table: Path) -> tuple[FolderSet | None, list[str
 
 
 def _read_labels(table: Path) -> tuple[dict[str, str], Mapping[str, list[str]], list[str]]:
-    """Return the label of each file, by what is wrong with them the rows that name none, and the other columns."""
+    """Return the label of each file, the rows that cannot be used by what is wrong with them, and the other columns."""
     labels: dict[str, str] = {}
     faults: dict[str, list[str]] = defaultdict(list)
     with reading(table, "a CSV table in UTF-8"), table.open(newline="", encoding="utf-8-sig") as file:

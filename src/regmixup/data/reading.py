@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from regmixup.data.catalogue import find
 from regmixup.data.files import check_files, data_root, is_rebuilt, wrong_file
-from regmixup.data.records import Dataset
+from regmixup.data.records import Dataset, ImageList, SplitPart
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from regmixup.data.images import FolderSet, ImageSet
 
 
@@ -36,64 +38,70 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
         from regmixup.data.images import interpolate
 
         return interpolate(load(name.removeprefix("path:"), root=root))
-    if dataset.corruption and dataset.part:
-        return _load_corrupted(dataset, root)
-    if dataset.part or dataset.listed:
-        return _load_some(dataset, root)
+    if dataset.listed:
+        return _load_listed(dataset, dataset.listed, root)
+    if dataset.part and dataset.corruption:
+        return _load_corrupted(dataset, dataset.part, root)
+    if dataset.part:
+        return _load_part(dataset, dataset.part, root)
     if callable(dataset.reader):
         return _call(dataset.reader, dataset.name, root)
     return _read(dataset, dataset.reader, root)
 
 
-def load_files(name: str, root: Path | None = None) -> FolderSet:
+def load_files(name: str) -> FolderSet:
     """Load a folder or a part of one."""
     from regmixup.data.images import FolderSet
 
-    images = load(name, root=root)
+    images = load(name)
     assert isinstance(images, FolderSet)
     return images
 
 
-def _load_some(dataset: Dataset, root: Path) -> ImageSet | Any:
-    """Load a part of a split (of a folder by the content of its files), or the images on a list."""
+def _load_listed(dataset: Dataset, listed: ImageList, root: Path) -> ImageSet:
+    """Load the images on a list."""
+    from regmixup.data.readers.image_list import listed_indices
+
+    check_files(dataset, root)
+    whole = load(listed.of, root=root)
+    return _select(whole, listed_indices(whole, listed, root), dataset.name)
+
+
+def _load_part(dataset: Dataset, part: SplitPart, root: Path) -> ImageSet | Any:
+    """Load a part of a split; a folder is cut by the content of its files."""
     import torch
 
     from regmixup.data.folders import cut_folder
-    from regmixup.data.images import FolderSet
-    from regmixup.data.readers.image_list import listed_indices
     from regmixup.data.splits import stratified
 
-    if dataset.listed:
-        check_files(dataset, root)
-        whole = load(dataset.listed.of, root=root)
-        index = listed_indices(whole, dataset.listed, root)
+    whole: Any = load(part.of, root=root)
+    if dataset.is_folder:
+        whole, pieces = cut_folder(whole, dataset.name, part.fractions)
     else:
-        assert dataset.part is not None
-        whole = load(dataset.part.of, root=root)
-        if isinstance(whole, FolderSet) and dataset.is_folder:
-            whole, pieces = cut_folder(whole, dataset)
-        else:
-            pieces = stratified(whole.labels, dataset.part.fractions)
-        index = torch.cat([pieces[number] for number in dataset.part.pieces]).sort().values
-    return whole.select(index, name=dataset.name, info={"part_of": whole.name, "whole": whole.fingerprint})
+        pieces = stratified(whole.labels, part.fractions)
+    return _select(whole, torch.cat([pieces[number] for number in part.pieces]).sort().values, dataset.name)
 
 
-def _load_corrupted(dataset: Dataset, root: Path) -> ImageSet:
+def _select(whole: ImageSet | Any, index: Tensor, name: str) -> ImageSet | Any:
+    """Return some images of a dataset under a name."""
+    return whole.select(index, name=name, info={"part_of": whole.name, "whole": whole.fingerprint})
+
+
+def _load_corrupted(dataset: Dataset, part: SplitPart, root: Path) -> ImageSet:
     """Load a part of a split and corrupt it."""
     from regmixup.data.corruptions import corrupt
     from regmixup.data.splits import generator_for
 
-    assert dataset.part is not None
-    clean = _load_clean(replace(dataset, name=dataset.part.of, corruption="", severity=0), root)
+    clean = _load_clean(part, root)
     generator = generator_for(0, dataset.name)
     images = corrupt(clean.images, dataset.corruption, severity=dataset.severity, generator=generator)
     return replace(clean, name=dataset.name, images=images)
 
 
 @lru_cache(maxsize=1)
-def _load_clean(dataset: Dataset, root: Path) -> ImageSet:
+def _load_clean(part: SplitPart, root: Path) -> ImageSet:
     """Load what all corrupted sets of a part are made of: once, as it means reading the whole split."""
-    return _load_some(dataset, root)
+    return _load_part(find(part.of), part, root)
 
 
 def _read(dataset: Dataset, reader: str, root: Path) -> ImageSet | Any:

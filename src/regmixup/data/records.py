@@ -56,7 +56,7 @@ class Dataset:
     role: what it is for a model of its benchmark's train set; None for a folder, whose role only its user knows.
         See `roles.role_of` for the role in relation to a particular train set.
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
-    side: height and width of the images, where that is known. images: how many, of a part to the nearest.
+    images: how many, of a part to the nearest.
     files: paths under the root; a folder's ends in a slash. Embedded datasets have none.
     content: hash of the pixels and labels, where it is known; see `reading.content_of`.
     sources: what to fetch. by_hand: how to get it where that cannot be automated.
@@ -68,7 +68,6 @@ class Dataset:
     reader: str | Callable[..., Any]
     role: Role | None = None
     benchmark: str = ""
-    side: int | None = None
     images: int | None = None
     files: tuple[str, ...] = ()
     content: str = ""

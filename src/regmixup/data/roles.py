@@ -38,9 +38,11 @@ def overlap(a: Dataset, b: Dataset) -> bool:
     Folders are compared by the place that their names and links lead to. Parts of differently cut splits may share
     images, so they count as if they did; and so do lists, unless one leaves out the images of the other.
     """
-    if a.is_folder and b.is_folder and (first := _place(a)) != (second := _place(b)):
-        return first.is_relative_to(second) or second.is_relative_to(first)
-    if not (a.is_folder and b.is_folder) and _source(a) != _source(b):
+    if a.is_folder and b.is_folder:
+        place, other_place = _place(a), _place(b)
+        if place != other_place:
+            return place.is_relative_to(other_place) or other_place.is_relative_to(place)
+    elif _source(a) != _source(b):
         return False
     if a.listed and b.listed:
         return a.listed.file not in b.listed.without and b.listed.file not in a.listed.without
@@ -92,12 +94,16 @@ def validation_of(train_set: str) -> str:
 
 def _validation_beside(trained: Dataset) -> str:
     """Return the name of the folder of validation images beside a folder called train; "" where there is none."""
-    base, _, name = trained.name.rstrip("/").rpartition("/")
-    folder = Path(base.removeprefix("folder:")).expanduser()
-    if trained.part or name.lower() not in TRAIN or not folder.is_dir():
+    if trained.part or _folder_name(trained) not in TRAIN:
         return ""
-    beside = {entry.name.lower(): entry.name for entry in folder.glob("*/")}
-    return next((f"{base}/{beside[split]}" for split in VALIDATION if split in beside), "")
+    base, slash, _ = trained.name.removeprefix("folder:").rstrip("/").rpartition("/")
+    beside = {entry.name.lower(): entry.name for entry in Path(base or slash).expanduser().glob("*/")}
+    return next((f"folder:{base}{slash}{beside[split]}" for split in VALIDATION if split in beside), "")
+
+
+def _folder_name(dataset: Dataset) -> str:
+    """Return the last part of the path of a folder, in lower case."""
+    return Path(dataset.name.removeprefix("folder:")).name.lower()
 
 
 def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
@@ -110,7 +116,7 @@ def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
     ValueError: validation must not be a test, shifted or OOD set for a model of digits/train, got 'digits/test'
     """
     dataset, trained = find(name), find(train_set)
-    if dataset.is_folder and Path(name).name.lower() in ("test", "testing"):
+    if dataset.is_folder and _folder_name(dataset) in ("test", "testing"):
         raise ValueError(f"validation must not be a test set, as {name!r} is by its name")
     is_alike = dataset.benchmark == trained.benchmark and dataset.role in ("train", "validation")
     if not dataset.is_folder and not is_alike:
@@ -129,7 +135,7 @@ def check_ood_validation(name: str, train_set: str) -> None:
     dataset = find(name)
     is_reported = dataset.role in ("test", "shifted", "ood") or bool(dataset.listed and dataset.listed.without)
     if dataset.is_folder:
-        is_reported = Path(name).name.lower() in TEST
+        is_reported = _folder_name(dataset) in TEST
     if is_reported or role_of(name, train_set) not in ("ood", None):
         raise ValueError(f"ood must be no test set, and of other classes than {train_set}, got {name!r}")
 
@@ -146,8 +152,9 @@ def rest_of(part: str) -> str:
         side, _, share = end.partition("-")
         other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
         return f"{whole}/{other_side}-{100 - int(share) if share.isdigit() else share}"
-    for sibling in members(dataset.family):
-        if dataset.part and sibling.part and sibling.part != dataset.part:
+    siblings = members(dataset.family) if dataset.part else []
+    for sibling in siblings:
+        if sibling.part and sibling.part != dataset.part:
             return sibling.name
     raise ValueError(
         f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "

@@ -62,13 +62,13 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, digests: Sequenc
         free = sorted(key for key in groups if key not in part_of)
         images = sum(len(groups[key]) for key in free)
         cuts = [round(sum(fractions[: part + 1]) * images) for part in range(last + 1)]
-        part = before = here = 0
+        part = placed = 0
         for position, key in enumerate(free):
             # Each part takes one at least, and leaves one for each that follows.
-            if here and part < last and (before >= cuts[part] or len(free) - position <= last - part):
-                part, here = part + 1, 0
+            if position and part < last and (placed >= cuts[part] or len(free) - position <= last - part):
+                part += 1
             part_of[key] = part
-            before, here = before + len(groups[key]), here + 1
+            placed += len(groups[key])
     parts: list[list[int]] = [[] for _ in fractions]
     for index, key in enumerate(keys):
         parts[part_of[key]].append(index)

@@ -6,7 +6,6 @@ It is for sets that do not fit in memory, and for augmentation that is done imag
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -57,7 +56,7 @@ class StreamingLoader(Loader):
     batches of the next, so that it need not start by waiting for them.
 
     images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: as in `Loader`.
-    epochs: how many there will be; default, no end. Nothing is decoded beyond.
+    epochs: how many there will be. Nothing is decoded beyond.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class StreamingLoader(Loader):
         labels: Tensor,
         *,
         transform: Transform,
-        workers: int = 4,
-        epochs: int | None = None,
+        workers: int,
+        epochs: int,
         **order: Any,
     ) -> None:
         super().__init__(len(labels), **order)
@@ -84,15 +83,15 @@ class StreamingLoader(Loader):
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
         pin = self.device.type == "cuda"
-        # Of two epochs at once, each has its own.
-        (next_epoch, batches), self._ahead = self._ahead or (-1, iter([])), None
+        next_epoch, batches = self._ahead or (-1, iter([]))
+        self._ahead = None  # of two epochs at once, each has its own
         if next_epoch != epoch or start:
-            batches = self._decoded(epoch, start)
+            batches = self._decoded(epoch, start)  # nothing refers to those before, so their processes end
         for number in range(start, len(self)):
             size = min(self.batch_size, self.num_images - number * self.batch_size)  # over all ranks
             x, y = next(batches) if self.rank < size else self._empty
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
-        if self.epochs is None or epoch + 1 < self.epochs:
+        if epoch + 1 < self.epochs:
             self._ahead = epoch + 1, batches
 
     def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
@@ -100,7 +99,7 @@ class StreamingLoader(Loader):
         # Nothing here refers to the loader: in a circle of references processes would end late.
         batches_of = partial(epoch_batches, self.num_images, self.batch_size, self.seed)
         rank, world = self.rank, self.world
-        epochs = itertools.count(epoch) if self.epochs is None else range(epoch, max(self.epochs, epoch + 1))
+        epochs = range(epoch, max(self.epochs, epoch + 1))
 
         def keys() -> Iterator[list[tuple[int, int]]]:
             for number in epochs:

@@ -122,13 +122,7 @@ def compare(
     long it takes.
     """
     request = Request.of(options)
-    check_method(replace(request, method=against))
-    if against == request.method or request.epochs == 0 or request.freeze:
-        raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
-    if (request.export, request.risk, request.ood) != (None, None, None):
-        raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
-    if request.score == AUTO:
-        raise ValueError(f"score must be named for a comparison, such as {MSP}, got auto")
+    _check(request, against)
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)
@@ -160,6 +154,17 @@ def compare(
         f"differences; lower is better for NLL and AUGRC\n{comparison.describe()}"
     )
     return comparison
+
+
+def _check(request: Request, against: str) -> None:
+    """Raise unless the request suits a comparison with this method."""
+    check_method(replace(request, method=against))
+    if against == request.method or request.epochs == 0 or request.freeze:
+        raise ValueError(f"against must be another method than {request.method}, trained for 1 epoch or more")
+    if (request.export, request.risk, request.ood) != (None, None, None):
+        raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
+    if request.score == AUTO:
+        raise ValueError(f"score must be named for a comparison, such as {MSP}, got auto")
 
 
 def _folds(job: Job) -> Iterator[Job]:

@@ -201,32 +201,39 @@ class Calibration:
             if len(validation) < 2:
                 raise NoPromiseError(f"risk and sets need 2 validation images or more, got {len(validation)}")
             first, second = validation.halves()
-        if self.score == AUTO:
-            choice = choose_score(first.logits, ood_logits)
-            if ood_logits is None:
-                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=4)
-            return replace(replace(self, score=choice.name).fit(validation), choice=choice)
-        if ood_logits is not None:
-            raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}')
+        choice = self._choose(first, ood_logits)
+        score = self.score if choice is None else choice.name
         fitted = Calibrated(
-            score=self.score,
+            score=score,
             acceptance=self.acceptance,
             temperature=fit_temperature(first) if self.calibrate else 1.0,
-            threshold=float(accepting_thresholds(SCORES[self.score](first.logits), [self.acceptance])[0]),
+            threshold=float(accepting_thresholds(SCORES[score](first.logits), [self.acceptance])[0]),
             images=len(first),
             errors=int(first.wrong().sum()),
+            choice=choice,
         )
         if self.risk is not None:
-            threshold, promise = self._keep_risk(first, second, self.risk)
+            threshold, promise = self._keep_risk(score, first, second, self.risk)
             fitted = replace(fitted, threshold=threshold, promise=promise)
         if self.sets is not None:
             probs = (second.logits.double() / fitted.temperature).softmax(dim=1)
             fitted = replace(fitted, sets=self.sets.fit_probs(probs, second.labels))
         return fitted
 
-    def _keep_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
+    def _choose(self, validation: Labelled, ood_logits: Tensor | None) -> ScoreChoice | None:
+        """Return the choice of the score "auto"; None where the score is named."""
+        if self.score == AUTO:
+            choice = choose_score(validation.logits, ood_logits)
+            if ood_logits is None:
+                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=4)  # where the user calls Predictor.fit
+            return choice
+        if ood_logits is not None:
+            raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}')
+        return None
+
+    def _keep_risk(self, score: str, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
-        scores, other_scores = (SCORES[self.score](part.logits).double() for part in (first, second))
+        scores, other_scores = (SCORES[score](part.logits).double() for part in (first, second))
         sequence = threshold_sequence(scores, first.wrong(), risk=risk, most=self.acceptance, images=len(second))
         accepted, errors = counts(sequence, other_scores, second.wrong())
         passed = passing(accepted, errors, risk=risk, confidence=self.confidence)

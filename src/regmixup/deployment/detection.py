@@ -1,10 +1,10 @@
 """Compare the score of the predictor with nearest neighbours, on features of the train images: what detects better?
 
-Measured are the images of a folder of the user's that show no class (`--ood`), or else the errors on test images. The
-predictor's score is settled before, by `--score`: what is measured here chooses nothing. With `--score auto` the same
-images have chosen it, which the words say. It stays a score of logits, which every export has; kNN (Sun et al., 2022)
-would carry the features of all train images. Its k is that paper's, in proportion to the number of train images, and at
-least 1: with hundreds of images, k = 50 is beyond a whole class.
+Both detect the user's images of no class (`--ood`), or else the errors on test images. The predictor's score is settled
+before, by `--score`: what is measured here chooses nothing. With `--score auto` the same images have chosen it, and the
+words say so. It stays a score of logits, which every export has; kNN (Sun et al., 2022) would carry the features of all
+train images. Its k is that paper's, in proportion to the number of train images, and at least 1: with hundreds of
+images, k = 50 is beyond a whole class.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup import metrics
+from regmixup.deployment.calibration import MSP
 from regmixup.deployment.job import FEATURES, Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.probe import Features, compute_features
@@ -45,7 +46,7 @@ def measure_detection(job: Job, run: Run, predictor: Predictor, test: Prediction
     neighbours = KNN(k=k).fit(bank.values)
 
     def scores(logits: Tensor, features: Tensor) -> dict[str, Tensor]:
-        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, "max_probability"))}
+        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, MSP))}
         return by_name | {"knn": neighbours(features)}
 
     assert test.features is not None

@@ -36,7 +36,6 @@ Inputs = Literal["pixels", "as given"]
 Pixels = Literal["float32", "uint8"]
 OUTPUTS = ("probs", "score", "accepted")
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
-MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,15 +113,16 @@ def plain(facts: Facts) -> dict[str, Any]:
 def public_name(dataset: str) -> str:
     """Return the name of a dataset without the place of a folder; train, test and the like keep the one above.
 
-    >>> public_name("folder:/home/me/photos/val-10"), public_name("folder:/home/me/photos/test")
-    ('folder:photos/val-10', 'folder:photos/test')
+    >>> [public_name(f"folder:{path}") for path in ("/home/me/photos/val-10", "/home/me/photos/test", "test")]
+    ['folder:photos/val-10', 'folder:photos/test', 'folder:test']
     """
     if not dataset.startswith("folder:"):
         return dataset
     whole = find(dataset).whole
     folder = Path(whole.removeprefix("folder:"))
-    name = f"{folder.parent.name}/{folder.name}" if folder.name.lower() in SPLITS else folder.name
-    return f"folder:{name}{dataset.removeprefix(whole)}"
+    above = f"{folder.parent.name}/" if folder.name.lower() in SPLITS else ""
+    name = f"{above}{folder.name}{dataset.removeprefix(whole)}"
+    return f"folder:{name.removeprefix('/')}"
 
 
 def read_saved(folder: Path) -> tuple[Facts, str]:
@@ -146,7 +146,7 @@ def load_weights(network: nn.Module, folder: Path, checksum: str, architecture: 
     checksum: of their file, in the facts beside it. architecture: by it, `publish` has named the tensors.
     """
     saved = (folder / WEIGHTS).is_file()
-    path = folder / (WEIGHTS if saved else MODEL)
+    path = folder / (WEIGHTS if saved else PUBLISHED)
     try:
         if digest(path) != checksum:
             raise ValueError("it is not the file that the facts beside it belong to")

@@ -204,9 +204,9 @@ def predicted_answers(
     decided = predictor.module.decide(test.logits.double())
     top = decided["probs"].max(dim=1)
     scores = predictor.module.score(validation.logits.double())
-    others = dict(zip(_SHARES, accepting_thresholds(scores, _SHARES).tolist(), strict=True))
+    threshold_of = dict(zip(_SHARES, accepting_thresholds(scores, _SHARES).tolist(), strict=True))
     answered = int((scores <= predictor.module.threshold).sum())
-    stricter = [share for share in _SHARES if int((scores <= others[share]).sum()) < answered]
+    stricter = [share for share in _SHARES if int((scores <= threshold_of[share]).sum()) < answered]
     share, word = (stricter[0], "stricter") if stricter else (_SHARES[0], "looser")
     aim = predictor.promise or _answers_share(predictor.acceptance)
     return Answers(
@@ -216,7 +216,7 @@ def predicted_answers(
         score=decided["score"],
         thresholds={
             f"chosen: {aim}": predictor.module.threshold,
-            f"{word}: {_answers_share(share)}": others[share],
+            f"{word}: {_answers_share(share)}": threshold_of[share],
             EVERYTHING: math.inf,
         },
         classes=predictor.class_names,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +94,7 @@ class PhotoFolder:
         return "\n".join(lines)
 
 
-def find_folder(path: str | Path) -> Path:
+def find_photos(path: str | Path) -> Path:
     """Return the resolved path of a folder or table, so that its runs have one name; raise if there is none."""
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir() and not is_table(folder):
@@ -111,23 +111,22 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     Every file is read once. Raises where nothing can be learned from it: no images, one class, classes with too few
     different images, files that cannot be decoded, ... The error names all of these at once and says what to do.
     """
-    folder = find_folder(path)
+    folder = find_photos(path)
     unread = describe_unread(folder) if folder.is_dir() else ""
     if unread and not image_files(folder):
         raise ValueError(f"photos must be .jpg or .png files in class folders, {folder}: {unread}")
     names, origin = _name_parts(folder)
     wholes, problems = _load_wholes(folder, names)
     unreadable = find_unreadable([file for whole in wholes for file in whole.paths], advance)
-    train, *others = wholes
-    problems += _find_problems(train, others, unreadable, len(names) - len(wholes) + 1)
-    notes = [note for note in (unread, *_find_notes(folder, train, others)) if note]
+    train, *other_parts = wholes
+    problems += _find_problems(train, other_parts, unreadable, len(names) - len(wholes) + 1)
+    notes = [note for note in (unread, *_find_notes(folder, train, other_parts)) if note]
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
     parts = {role: _load_hashed(name) for role, name in names.items()}
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
-    copies = _find_copies(parts)
-    if copies:
+    if copies := _find_copies(parts):
         notes.append(
             f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
             f"are; delete one of each: {shortened(copies, 3)}"
@@ -144,7 +143,7 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
 def _load_hashed(name: str) -> FolderSet:
     """Load a part with the digests of its files: a folder's own part is otherwise known by the files' sizes alone."""
     part = load_files(name)
-    return replace(part, digests=part.digests or hash_files(part))
+    return replace(part, digests=part.digests or hash_files(part.paths))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
@@ -158,57 +157,52 @@ def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet
 
 
 def _find_problems(
-    train: FolderSet, others: Sequence[FolderSet], unreadable: Mapping[str, str], least: int
-) -> list[str]:
-    """Return a line for each kind of problem, with what to do. least: different images that a class must have."""
-    problems = []
+    train: FolderSet, other_parts: Sequence[FolderSet], unreadable: Mapping[str, str], least: int
+) -> Iterator[str]:
+    """Yield a line for each kind of problem, with what to do. least: different images that a class must have."""
     if unreadable:
         files = [f"{file} ({reason})" for file, reason in unreadable.items()]
-        problems.append(
+        yield (
             f"files must be images that can be decoded, {len(files)} cannot: {printable(shortened(files, _SHOWN))}. "
             "Replace or delete them"
         )
     if len(train.classes) < 2:
-        problems.append(
+        yield (
             f"there must be at least two classes, found {printable(train.classes[0])} in {train.folder}: add images "
             "that are not of this class, or name its folder if the classes are folders in it"
         )
-    problems += filter(None, [describe_few(train, least, "one for each part", without=unreadable)])
-    for part in others:
+    if few := describe_few(train, least, "one for each part", without=unreadable):
+        yield few
+    for part in other_parts:
         if strange := [printable(name) for name in part.classes if name not in train.classes]:
-            problems.append(
+            yield (
                 f"other parts must have classes of the train part alone, {part.folder} also has "
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
             )
-    return problems
 
 
-def _find_notes(folder: Path, train: FolderSet, others: Sequence[FolderSet]) -> list[str]:
-    """Return lines about what may be a mistake: folders beside the parts, parts that lack a class, names of classes
-    that look alike, classes a level deeper."""
-    notes, alike = [], defaultdict(list)
-    parts = {part.folder.name for part in (train, *others)}
+def _find_notes(folder: Path, train: FolderSet, other_parts: Sequence[FolderSet]) -> Iterator[str]:
+    """Yield a line about each thing in the names of folders and classes that may be a mistake."""
+    parts = {part.folder.name for part in (train, *other_parts)}
     beside = [name for name in class_folders(folder) if name not in parts] if train.folder.parent == folder else []
     if left_out := [printable(name) for name in beside if image_files(folder / name)]:
-        notes.append(
+        yield (
             f"images beside the parts {', '.join(sorted(parts))} are left out: {shortened(left_out, _SHOWN)}. If "
             f"{train.folder.name} is a class, it must have no subfolders"
         )
-    for part in others:
+    for part in other_parts:
         if lacking := [printable(name) for name in train.classes if name not in part.classes]:
-            notes.append(
-                f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
-            )
-    for name in sorted({name for part in (train, *others) for name in part.classes}):
+            yield f"{part.folder.name}/ has no image of {shortened(lacking, _SHOWN)}: its results leave them out"
+    alike = defaultdict(list)
+    for name in sorted({name for part in (train, *other_parts) for name in part.classes}):
         alike[" ".join(normalize("NFKC", name).casefold().split())].append(printable(name))
     if doubled := [" and ".join(group) for group in alike.values() if len(group) > 1]:
-        notes.append(f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}")
+        yield f"names of classes look alike, which may be one class: {shortened(doubled, _SHOWN)}"
     if "table" not in train.info and all(Path(file).parents[1] != train.folder for file in train.paths):
-        notes.append(
+        yield (
             "images in subfolders count for the class folder around them; if the subfolders are your classes, put them "
             "side by side"
         )
-    return notes
 
 
 def find_outliers(path: str | Path) -> FolderSet:
@@ -275,7 +269,8 @@ def find_unreadable(files: Sequence[str], advance: Advance) -> dict[str, str]:
     unreadable: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, reason in zip(files, pool.map(problem, files), strict=True):
-            unreadable |= {file: reason} if reason else {}
+            if reason:
+                unreadable[file] = reason
             advance("reading", 1, len(files))
     return unreadable
 
@@ -286,9 +281,9 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
     purpose: why so many, in words. without: files that do not count.
     """
     different: dict[str, set[str]] = {name: set() for name in whole.classes}
-    readable = [place for place, file in enumerate(whole.paths) if file not in without]
-    usable = whole.select(torch.tensor(readable, dtype=torch.int64)) if readable else None
-    for digest, label in zip(hash_files(usable), usable.labels.tolist(), strict=True) if usable else ():
+    labels = dict(zip(whole.paths, whole.labels.tolist(), strict=True))
+    labels = {file: label for file, label in labels.items() if file not in without}
+    for digest, label in zip(hash_files(list(labels)), labels.values(), strict=True):
         different[whole.classes[label]].add(digest)
     few = [f"{printable(name)} {len(digests)}" for name, digests in different.items() if len(digests) < least]
     if not few:
@@ -311,6 +306,9 @@ def _find_doubtful(parts: Mapping[str, FolderSet]) -> list[str]:
 def _find_copies(parts: Mapping[str, FolderSet]) -> list[str]:
     """Return the files of other parts that are copies of train files."""
     train = dict(zip(parts["train"].digests, parts["train"].paths, strict=True))
-    others = [parts["validation"], parts["test"]]
-    digests = [(path, digest) for part in others for path, digest in zip(part.paths, part.digests, strict=True)]
-    return [printable(f"{path} = {train[digest]}") for path, digest in digests if digest in train]
+    copies = []
+    for part in (parts["validation"], parts["test"]):
+        for path, digest in zip(part.paths, part.digests, strict=True):
+            if digest in train:
+                copies.append(printable(f"{path} = {train[digest]}"))
+    return copies

@@ -21,13 +21,13 @@ from regmixup.config import fingerprint
 from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.deployment.export import check_format
-from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_folder, find_outliers, inspect
+from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_outliers, find_photos, inspect
 from regmixup.deployment.probe import Features, Plan, compute_features, fit_probe, measure_pace, plan_epochs
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import percent, shortened
 from regmixup.networks import build, check_network
-from regmixup.networks.contract import LinearHead
+from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.networks.precision import check_precision
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
@@ -74,7 +74,7 @@ def prepare(
         check_precision(request.precision, device)
     check_method(request)
     check_network(request.backbone)
-    find_folder(path)
+    find_photos(path)
     outliers = find_outliers(request.ood) if request.ood is not None else None
     request = replace(request, init=identify(request.init, request.backbone))  # last, as it may download the weights
     initial = _check_weights(request)
@@ -109,13 +109,7 @@ def _check_weights(request: Request) -> InitialWeights:
     with torch.random.fork_rng([]):
         model = build(request.backbone, num_classes=1, image_size=config.image_size)
     side = config.image_size
-    patches: Any = getattr(next(model.backbone.children(), None), "patch_embed", None)
-    patch = max(patches.patch_size) if isinstance(getattr(patches, "patch_size", None), tuple) else 1
-    if side % patch:  # timm would cut off what is left at the border
-        near = patch * max(1, round(side / patch))
-        raise ValueError(
-            f"image_size must be a multiple of {patch}, the patches of {request.backbone}, such as {near}, got {side}"
-        )
+    _check_patches(model, request.backbone, side)
     initial = load_initial_weights(model, config, input_shape=(3, side, side))
     if random := [name for name in initial.initialised if not name.startswith("head.")]:
         raise ValueError(
@@ -123,6 +117,17 @@ def _check_weights(request: Request) -> InitialWeights:
             f"that fit {shortened(random, 4)}"
         )
     return initial
+
+
+def _check_patches(model: Classifier, backbone: str, side: int) -> None:
+    """Raise unless whole patches of a transformer fill the image: timm would cut off what is left at the border."""
+    patches: Any = getattr(next(model.backbone.children(), None), "patch_embed", None)
+    patch = max(patches.patch_size) if isinstance(getattr(patches, "patch_size", None), tuple) else 1
+    if side % patch:
+        nearest = patch * max(1, round(side / patch))
+        raise ValueError(
+            f"image_size must be a multiple of {patch}, the patches of {backbone}, such as {nearest}, got {side}"
+        )
 
 
 def expected_images(request: Request) -> dict[str, Any]:

@@ -327,7 +327,7 @@ def _undecided(network: nn.Module, normalize: Normalization | None = None) -> De
 
 
 def _ood_logits(module: Deployable, batches: Iterable[Any] | None, shape: tuple[int, ...]) -> Tensor | None:
-    """Return the logits (M, K) of batches of inputs of this shape, with or without labels; None of None."""
+    """Return the logits (M, K) of batches of inputs of this shape, with or without labels; None for None."""
     if batches is None:
         return None
     if isinstance(batches, Dataset):

@@ -21,17 +21,16 @@ import torch
 import regmixup
 from regmixup import predictions
 from regmixup.config import decode, encode
-from regmixup.data.catalogue import find
-from regmixup.data.roles import overlap, role_of
+from regmixup.data.roles import role_of
 from regmixup.deployment.card import Contents, card
-from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, load_weights, plain, public_name
+from regmixup.deployment.export import PREDICTOR, Architecture, load_weights, plain, public_name
 from regmixup.deployment.predictor import Predictor, open_single
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import MeanField
-from regmixup.run_folder import FITTED, predictions_folder, read_finetuned
+from regmixup.run_folder import CONFIG, FITTED, PUBLISHED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
@@ -97,10 +96,10 @@ def _check(run: Run, folder: Path, test: str) -> None:
     """Raise what keeps a run from being published in a folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
-    check_writable(folder / MODEL)
+    check_writable(folder / PUBLISHED)
     role = role_of(test, run.config.train_set) if test else "test"
-    if role not in ("test", None) or (test and overlap(find(test), find(run.config.train_set))):
-        raise ValueError(f"test must name test images, got {test}, whose images have the role {role or 'train'} here")
+    if role not in ("test", None):
+        raise ValueError(f"test must name test images, got {test}, whose images have the role {role} here")
 
 
 def load(folder: str | Path, *, device: str | torch.device | None = None) -> Classifier:
@@ -121,7 +120,7 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
 
 
 def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[Measured]:
-    """Measure the stored predictions, as they are deployed: of a head that knows the variance, the mean-field ones."""
+    """Measure the stored predictions as they are deployed: the mean-field predictive if the head gives a variance."""
     stored: dict[str, list[Predictions]] = {"test": [], "shifted": [], "ood": []}
     for path in sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors")):
         part = predictions.load(path)
@@ -137,8 +136,8 @@ def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[M
 
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
     text = card(contents)  # first: what fails here leaves no half of a folder
-    save_tensors(folder / MODEL, library_state_dict(contents.architecture.network, model), {"format": "pt"})
-    weights = digest(folder / MODEL)
+    save_tensors(folder / PUBLISHED, library_state_dict(contents.architecture.network, model), {"format": "pt"})
+    weights = digest(folder / PUBLISHED)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
     if contents.predictor is not None:
         public = {"validation": public_name(contents.predictor.validation), "weights": weights}

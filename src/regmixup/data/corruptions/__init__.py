@@ -15,23 +15,18 @@ import torch
 from torch import Tensor
 
 from regmixup.data.catalogue import SEVERITIES
-from regmixup.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from regmixup.data.corruptions import blur, digital, drops, noise, weather
 from regmixup.data.corruptions.constants import CONSTANTS, Constants, Levels, nearest_constants
-from regmixup.data.corruptions.digital import elastic_transform, jpeg_compression, pixelate
-from regmixup.data.corruptions.drops import spatter
-from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from regmixup.data.corruptions.parts import brightness, contrast, saturate
-from regmixup.data.corruptions.weather import fog, frost, snow
 from regmixup.mixing import check_generator
 from regmixup.names import check_name
 
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
-    *(gaussian_noise, shot_noise, impulse_noise),
-    *(defocus_blur, glass_blur, motion_blur, zoom_blur),
-    *(snow, frost, fog, brightness),
-    *(contrast, elastic_transform, pixelate, jpeg_compression),
-    *(gaussian_blur, saturate, spatter, speckle_noise),
-)
+    noise.gaussian_noise, noise.shot_noise, noise.impulse_noise,
+    blur.defocus_blur, blur.glass_blur, blur.motion_blur, blur.zoom_blur,
+    weather.snow, weather.frost, weather.fog, digital.brightness,
+    digital.contrast, digital.elastic_transform, digital.pixelate, digital.jpeg_compression,
+    blur.gaussian_blur, digital.saturate, drops.spatter, noise.speckle_noise,
+)  # fmt: skip
 CORRUPTIONS = {function.__name__: function for function in _FUNCTIONS}
 BLOCK = 2**20  # values; a block of images fits the processor's cache, and its size is part of the random stream
 

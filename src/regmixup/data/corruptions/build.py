@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regmixup import __version__
 from regmixup.data.catalogue import BENCHMARK, SEVERITIES
@@ -43,14 +44,14 @@ def build_corrupted(
     and the severity that have just been finished.
     """
     names, folder = list(names), Path(folder)
-    count, channels, height, width = source.images.shape
+    height, width = source.images.shape[-2:]
     for name in names:
         choose_constants(name, height, width)  # raises what cannot be built before anything is written
     plan = {
         "rebuilt": True,
         "source": source.name,
         "source_fingerprint": source.fingerprint,
-        "images": count,
+        "images": len(source),
         "severities": list(SEVERITIES),
         "seed": seed,
         "constants": nearest_constants(height, width),
@@ -63,19 +64,24 @@ def build_corrupted(
         labels = source.labels.repeat(len(SEVERITIES)).numpy()
         with replacing(folder / "labels.npy") as temporary, temporary.open("wb") as file:
             np.save(file, labels.astype(np.uint8 if len(source.classes) <= 256 else np.int64))
-        shape = (len(SEVERITIES) * count, height, width, channels)
         for name in names:
             path = folder / f"{name}.npy"
-            if path.exists():  # and so complete, as it appears by a rename
-                continue
-            with replacing(path) as temporary, temporary.open("wb") as file:
-                np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-                for severity in SEVERITIES:  # only one is held in memory
-                    generator = generator_for(seed, "corrupt", name, severity)
-                    corrupted = corrupt(images, name, severity=severity, generator=generator)
-                    file.write(corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
-                    on_progress(name, severity)
+            if not path.exists():  # one that exists is complete, as it appears by a rename
+                _write(path, images, name, seed, on_progress)
     return folder
+
+
+def _write(path: Path, images: Tensor, name: str, seed: int, on_progress: Callable[[str, int], None]) -> None:
+    """Write a corruption at all severities, of which one at a time is held in memory."""
+    count, channels, height, width = images.shape
+    shape = (len(SEVERITIES) * count, height, width, channels)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        for severity in SEVERITIES:
+            generator = generator_for(seed, "corrupt", name, severity)
+            corrupted = corrupt(images, name, severity=severity, generator=generator)
+            file.write(corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
+            on_progress(name, severity)
 
 
 def _record(path: Path, plan: dict[str, Any]) -> None:

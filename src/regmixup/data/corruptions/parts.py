@@ -1,4 +1,4 @@
-"""The parts of corruptions: random numbers, pixels, filters as matrices; and brightness, contrast, saturation.
+"""The parts of corruptions: random numbers, pixels, filters as matrices.
 
 Random numbers come from a generator on any device. A separable filter, or a resize, of an (H, W) image X is R X C^T,
 with one small matrix per axis whose rows hold the weights; the matrices also hold the border rule. On images of this
@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
-
-from regmixup.mixing import to_float
 
 Border = Literal["edge", "symmetric", "reflect"]
 """As in `numpy.pad`: edge repeats a a|a b c|c c, symmetric b a|a b c|c b, reflect c b|a b c|b a."""
@@ -84,7 +82,6 @@ def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
     return matrix
 
 
-@lru_cache(maxsize=64)
 def box_matrix(source: int, target: int) -> np.ndarray:
     """Return the (target, source) matrix of PIL's BOX: means of the source pixels whose centres a target pixel covers.
 
@@ -96,36 +93,3 @@ def box_matrix(source: int, target: int) -> np.ndarray:
     first, last = ((centre + side * max(scale, 1.0) / 2 + 0.5).astype(np.int64) for side in (-1, 1))
     covered = (distance > -0.5) & (distance <= 0.5) & (np.arange(source) >= first) & (np.arange(source) < last)
     return covered / covered.sum(axis=1, keepdims=True)
-
-
-def brightness(images: Tensor, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Raise the HSV value, the largest channel, by `shift` and scale the others with it; greys just shift."""
-    x = to_float(images)
-    value = x.amax(dim=1, keepdim=True)
-    raised = (value + shift).clamp(0, 1)
-    share = torch.where(value > 0, x / value.clamp_min(1e-12), 1.0)
-    return truncate(raised * share, slack=SLACK)
-
-
-def contrast(images: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Shrink each channel towards its mean over the image."""
-    x = to_float(images)
-    mean = x.mean(dim=(2, 3), keepdim=True)
-    return truncate(mean + factor * (x - mean))
-
-
-def saturate(images: Tensor, scale: float, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Change the HSV saturation s = (max - min) / max to scale s + shift, cut to [0, 1]; hue and value stay.
-
-    A channel v is max (1 - s d) with d = (max - v) / (max - min), and d is a matter of hue alone. Grey pixels have the
-    hue of red, as is usual, so a shift reddens them. One-channel images have no colour and do not change.
-    """
-    if images.shape[1] == 1:
-        return images.clone()
-    x = to_float(images)
-    value = x.amax(dim=1, keepdim=True)
-    spread = value - x.amin(dim=1, keepdim=True)
-    red_hue = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(1, 3, 1, 1)
-    hue = torch.where(spread > 0, (value - x) / spread.clamp_min(1e-12), red_hue)
-    saturation = (spread / value.clamp_min(1e-12) * scale + shift).clamp(0, 1)
-    return truncate(value * (1 - saturation * hue), slack=SLACK)

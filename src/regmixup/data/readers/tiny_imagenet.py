@@ -39,7 +39,7 @@ def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
         raise wrong_file(annotations, "images", "none")
     with reading(folder, "images of 64x64 pixels"):
         images = decode_all(paths, open_rgb).view(len(paths), 3, 64, 64)
-    if dataset.side == 32:
+    if dataset.family == "tiny-imagenet":
         images = torch.cat([halve(part) for part in images.split(1000)])
     return ImageSet(images, torch.tensor(labels), classes, dataset.name)
 
