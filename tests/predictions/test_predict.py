@@ -53,7 +53,7 @@ def test_two_folders_whose_names_are_written_alike_have_predictions_of_their_own
 def test_what_a_user_registers_is_predicted_again_when_it_changes(run, forget):
     images = rm.data.load("digits/test").images[:20]
     for pixels in (images, images, images.flip(3)):
-        rm.data.register("mine/test", lambda: ImageSet(pixels, torch.arange(20) % 2, ("0", "1"), "any"), side=8)  # noqa: B023
+        rm.data.register("mine/test", lambda: ImageSet(pixels, torch.arange(20) % 2, ("0", "1"), "any"))  # noqa: B023
         rows = run.predict("mine/test")
         assert rows.info["data"] == rm.data.load("mine/test").fingerprint
     stamp = run.predictions_path("mine/test").stat().st_mtime_ns

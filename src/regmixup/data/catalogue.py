@@ -304,7 +304,6 @@ def register(
     *,
     role: Role | None = None,
     benchmark: str = "",
-    side: int | None = None,
     version: str = "",
 ) -> None:
     """Make a dataset of your own known by name, FAMILY/SPLIT, wherever names are taken. See `regmixup.plugins`.
@@ -313,7 +312,6 @@ def register(
         given the data root where it has a parameter `root`.
     role: train, validation, test, shifted or ood; default, what the split says: train, val or test. benchmark: the
         family whose classes it shows, for a shifted or near-OOD set; default, its own.
-    side: has no effect; plugins may state the size of their images with it.
 
     FAMILY/train brings its parts FAMILY/train-90 and FAMILY/val-10, unless datasets of these names are registered.
     """
