@@ -153,7 +153,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
     from regmixup.deployment.export import PREDICTOR
     from regmixup.deployment.predictor import Predictor
 
-    if verb.run.suffix == ".onnx" or (verb.run / PREDICTOR).is_file():
+    if verb.run.suffix.lower() == ".onnx" or (verb.run / PREDICTOR).is_file():
         verb.refuse(_FITTING, f"run folders, and {verb.run} is a saved predictor, which is fitted already")
         return Predictor.load(verb.run, device=verb.device)
     saved = verb.run / FITTED  # as `regmixup finetune` leaves it

@@ -184,7 +184,7 @@ class Predictor(Facts):
         model: for a folder whose model this package cannot build, one of the same architecture; it is copied, and the
             copy gets the saved weights. device: default, the accelerator if there is one; the CPU for an .onnx file.
         """
-        if Path(path).suffix == ".onnx":
+        if Path(path).suffix.lower() == ".onnx":
             if model is not None or str(device or "cpu") != "cpu":
                 raise ValueError(f"{path} has its model in it and runs on the CPU: give no model and no other device")
             facts, program = load_onnx(Path(path))
