@@ -10,7 +10,9 @@ Top to bottom: the draw, sampling, reading a draw back, mixing images.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, wraps
 from typing import Any, Literal, Self
 
 import torch
@@ -240,6 +242,23 @@ def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, T
     assert draw.lam is not None
     box = take(draw, "box", (*draw.lam.shape, 4), objective)
     return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
+
+
+def made_once(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function that makes its tensor once for the same arguments, and which torch.compile takes as constant.
+
+    Copying the tensor from the host in a step would break the capture of a CUDA graph.
+    """
+    # A tensor made in inference mode could not be used in training afterwards.
+    cached = cache(torch.inference_mode(False)(make))
+
+    @wraps(make)
+    def constant(*arguments: Any) -> Tensor:
+        return cached(*arguments)
+
+    # What torch.compiler.assume_constant_result does; calling that would import the compiler, 1.6 s of every program.
+    constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return constant
 
 
 def can_look(values: Tensor) -> bool:
