@@ -190,9 +190,8 @@ def fingerprint(config: Any) -> str:
 
     An object keeps them: listing a large study asks for those of every run a dozen times.
     """
-    kept = config.__dict__.setdefault("_fingerprints", {})
-    if NUMERICS_VERSION not in kept:
+    if "_fingerprint" not in config.__dict__:
         encoded = _encode(config, "config", type(config), whole=False)
         canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": encoded}, sort_keys=True)
-        kept[NUMERICS_VERSION] = hashlib.sha256(canonical.encode()).hexdigest()
-    return kept[NUMERICS_VERSION]
+        config.__dict__["_fingerprint"] = hashlib.sha256(canonical.encode()).hexdigest()
+    return config.__dict__["_fingerprint"]
