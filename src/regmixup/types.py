@@ -125,16 +125,18 @@ class Predictions:
         if not is_whole(self.labels):
             raise ValueError(f"labels must be an integer (N,) tensor, got {_describe(self.labels)}")
         object.__setattr__(self, "labels", self.labels.long())
-        sizes = dict(zip("NK", self.logits.shape, strict=True))
         for name, letters in _SHAPES.items():
             tensor = getattr(self, name)
-            if tensor is None:
-                continue
-            expected = tuple(sizes.get(letter, size) for letter, size in zip(letters, tensor.shape, strict=False))
-            if tensor.shape != expected or len(letters) != tensor.ndim:
-                shape = f"({', '.join(letters)})"
-                logits = tuple(self.logits.shape)
-                raise ValueError(f"{name} must be {shape} for logits (N, K) of {logits}, got {_describe(tensor)}")
+            if tensor is not None and not self._fits(tensor, letters):
+                shape, logits = ", ".join(letters), tuple(self.logits.shape)
+                raise ValueError(f"{name} must be ({shape}) for logits (N, K) of {logits}, got {_describe(tensor)}")
+
+    def _fits(self, tensor: Tensor, letters: str) -> bool:
+        """Return whether a tensor has a dimension for each letter, of N images and K classes as in the logits."""
+        known = dict(zip("NK", self.logits.shape, strict=True))
+        if tensor.ndim != len(letters):
+            return False
+        return all(size == known.get(letter, size) for letter, size in zip(letters, tensor.shape, strict=True))
 
     def __len__(self) -> int:
         return len(self.logits)
