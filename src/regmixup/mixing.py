@@ -151,7 +151,10 @@ def sample_squares(side: int, count: int, image_size: tuple[int, int], generator
     return _around_a_pixel((count,), [side, side], image_size, generator)
 
 
-def _around_a_pixel(shape: tuple[int, ...], sides: list[Any], image_size: tuple[int, int], generator: Any) -> Tensor:
+def _around_a_pixel(
+    shape: tuple[int, ...], sides: list[Any], image_size: tuple[int, int], generator: torch.Generator | None
+) -> Tensor:
+    """Return rectangles (*shape, 4) of these heights and widths around uniform pixels, clipped to the image."""
     centre = sample_uniform((*shape, 2), generator)
     edges = []
     for axis, (cut, length) in enumerate(zip(sides, image_size, strict=True)):

@@ -23,7 +23,7 @@ _NEITHER_IS_BETTER = ("temperature", "prior_variance")
 
 
 def higher_is_better(metric: str) -> bool | None:
-    """Return whether more of a row's metric is better; None where neither is. Of metrics not listed here less is.
+    """Return whether more of a row's metric is better; None where neither is. Less is better if it is not listed here.
 
     entropy: of predictions half-way between two images, the only place where it is a metric and not a score.
 
@@ -215,9 +215,9 @@ def look_like_probabilities(table: Tensor) -> bool:
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:
-    """Note of log-probabilities that they are such: scores of the logits' scale would be of rounding errors.
+    """Record where logits are log-probabilities: a score that reads their scale would measure rounding errors.
 
-    They are where the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do.
+    They are if the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do.
     """
     table = predictions.logits
     if predictions.from_probs or table.shape[1] < 2 or len(table) == 0:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line about a network, constraint or head, and the class of the last two by name.
+    """One line about a network, constraint or head.
 
-    factory: what builds a network that was registered; the others are functions of `backbones`.
+    cls: the name of a constraint's or head's class. factory: what builds a registered network; a function of
+    `backbones` builds each of the others.
     """
 
     description: str

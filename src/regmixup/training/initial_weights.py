@@ -38,9 +38,10 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The tensors that a model begins with: how many were loaded from a file, and the names of those that were not.
+    """The tensors that a model begins with: how many were loaded from a file, and the names of the others.
 
-    source: timm or a path. initialised: the model's others. left_out: the file's others.
+    source: timm or a path. initialised: the model's tensors that the file lacks. left_out: the file's tensors that the
+    model does not take.
     """
 
     source: str

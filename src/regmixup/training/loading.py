@@ -118,7 +118,10 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 
 def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_TRAINED) -> Reader:
-    """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
+    """Return a function from a file to an RGB image of (height, width).
+
+    transform: how files are resized; None refuses those of another size, and the error ends with the hint.
+    """
     height, width = size
     build = transform.build() if transform is not None else None
 
