@@ -181,15 +181,6 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
         precision = "bfloat16" if device.type == "cuda" else "float32"
     check_precision(precision, device)
     shards = config.shards if config.shards is not None else world
-    _check_shards(config, shards, device, world)
-    if config.select != "last" and not config.validation:
-        config = dataclasses.replace(config, validation=validation_of(config.train_set))
-    init, plugins = identify(config.init, config.network), plugins_of(config)
-    return dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
-
-
-def _check_shards(config: TrainConfig, shards: int, device: torch.device, world: int) -> None:
-    """Raise unless the processes can share the shards of a batch equally, as batch norm needs it."""
     if shards % world:
         raise ValueError(f"shards must be a multiple of the number of processes, {world}, got {shards}")
     if shards > config.batch_size:
@@ -199,6 +190,10 @@ def _check_shards(config: TrainConfig, shards: int, device: torch.device, world:
             "batch_norm must be local unless every shard has a GPU and a process of its own, "
             f"got 'synchronised' with {shards} shards, {world} processes on {device.type}"
         )
+    if config.select != "last" and not config.validation:
+        config = dataclasses.replace(config, validation=validation_of(config.train_set))
+    init, plugins = identify(config.init, config.network), plugins_of(config)
+    return dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
 
 
 def plugins_of(config: TrainConfig) -> tuple[Origin, ...]:
