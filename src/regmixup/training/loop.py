@@ -141,7 +141,7 @@ class Training:
         self.optimizer = make_optimizer(self.model, config)
         self.sharpness = make_sharpness(self.optimizer, self.model, config)
         self.ema = RunningMean(self.model, config.ema) if config.ema > 0 else None
-        self.swa = EpochMean(self.model, config.average_from) if config.average == "swa" else None
+        self.swa = EpochMean(self.model) if config.average == "swa" else None
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
@@ -248,8 +248,8 @@ class Training:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
         epoch, measured = self.position.epoch, {}
-        if self.swa is not None:
-            self.swa.end_epoch(epoch / self.config.total_epochs)
+        if self.swa is not None and epoch / self.config.total_epochs > self.config.average_from:
+            self.swa.update()
         if self.validation is not None:
             # Never of SWA's mean: it may not have begun, and has no batch-norm statistics of its own before the end.
             measured = self.validation.measure(self.model, self.ranks, average=self.ema)

@@ -19,9 +19,10 @@ import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
 from regmixup.networks.constraints import settle_vectors
+from regmixup.networks.layers import batch_norms
 from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
-from regmixup.training.batch_norm import batch_norms, forward_mixture, refreshing
+from regmixup.training.batch_norm import forward_mixture, refreshing
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, settings
@@ -174,25 +175,17 @@ def complete_mean(training: Training, average: EpochMean) -> None:
 
     A backbone that was frozen to the end was in evaluation mode: the head has learned on the statistics that it has.
     """
-    last = training.config.total_epochs - 1
-    if last < 0 or training.config.frozen_at(last):
+    model, config, device = training.model, training.config, training.device
+    last = config.total_epochs - 1
+    if last < 0 or config.frozen_at(last):
         return
     with average.in_place():
-        settle_vectors(training.model)
-        estimate_statistics(training)
-
-
-def estimate_statistics(training: Training) -> None:
-    """Estimate batch-norm statistics for the weights that the model has, from the mixture that it was trained on.
-
-    With statistics of clean images alone a network of RegMixup detects worse.
-    """
-    if not batch_norms(training.model):
-        return
-    config, device = training.config, training.device
-    batches = one_more_epoch(training.dataset, config, device, workers=training.workers)
-    with autocast(config.precision, device), refreshing(training.model):
-        forward_mixture(training.model, config, batches)
+        settle_vectors(model)
+        if batch_norms(model):
+            # Of the mixture that it was trained on: with clean images alone, a network of RegMixup detects worse.
+            batches = one_more_epoch(training.dataset, config, device, workers=training.workers)
+            with autocast(config.precision, device), refreshing(model):
+                forward_mixture(model, config, batches)
 
 
 def finalize(training: Training) -> bool:
