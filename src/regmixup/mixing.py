@@ -9,15 +9,17 @@ Top to bottom: the draw, sampling, reading a draw back, mixing images.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from regmixup.config import values_of
+
+Record = TypeVar("Record")
 LamMode = Literal["batch", "sample"]
 Pairing = Literal["derangement", "permutation"]
 ImageSize = int | tuple[int, ...]
@@ -43,13 +45,18 @@ class Draw:
     def to(self, device: torch.device) -> Self:
         """Return the same draw on another device (small copies, no synchronisation)."""
 
-        def move(entry: Any) -> Any:
-            if not isinstance(entry, Tensor):
-                return entry
-            exact = device.type != "mps" or entry.dtype != torch.float64  # MPS has no float64
-            return (entry if exact else entry.float()).to(device, non_blocking=True)
+        def move(tensor: Tensor) -> Tensor:
+            exact = device.type != "mps" or tensor.dtype != torch.float64  # MPS has no float64
+            return (tensor if exact else tensor.float()).to(device, non_blocking=True)
 
-        return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
+        return map_tensors(self, move)
+
+
+def map_tensors(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """Return a dataclass with its tensors changed, and its other fields as they are."""
+    fields = values_of(record)
+    changed = {name: change(entry) for name, entry in fields.items() if isinstance(entry, Tensor)}
+    return type(record)(**fields | changed)
 
 
 def check_generator(generator: torch.Generator | None) -> None:
@@ -212,7 +219,7 @@ def stack_draws(draws: list[Draw]) -> Draw:
     """Join m draws into one whose tensors carry a leading dimension m; a single draw is returned as it is."""
     if len(draws) == 1:
         return draws[0]
-    columns = {f.name: [getattr(draw, f.name) for draw in draws] for f in dataclasses.fields(draws[0])}
+    columns = {name: [getattr(draw, name) for draw in draws] for name in values_of(draws[0])}
     tensors = {name: torch.stack(column) for name, column in columns.items() if column[0] is not None}
     return type(draws[0])(**tensors)  # type: ignore[arg-type]  # no draw of several samples has a branch
 

@@ -54,8 +54,7 @@ class KNN:
         if self.k is None and labels is None:
             raise ValueError("labels must be given for the default k, which their classes choose, got None")
         k = self.k if self.k is not None else default_k(labels)  # type: ignore[arg-type]
-        if not 0 < k <= len(features):
-            raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
+        check_neighbours(k, features)
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
         sums = in_pieces(lambda piece: normalize(piece).sum(dim=0, keepdim=True), features)
@@ -71,6 +70,11 @@ class KNN:
             return (centred - precise(bank[kth])).norm(dim=1)
 
         return partial(in_pieces, kth_distance, bank=len(bank))
+
+
+def check_neighbours(k: int, features: Tensor) -> None:
+    if not 0 < k <= len(features):
+        raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
 
 
 def default_k(labels: Tensor) -> int:
