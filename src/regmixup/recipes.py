@@ -181,6 +181,8 @@ class Recipe:
             )
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
+        if self.optimizer == "adamw" and not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
+            raise ValueError(f"betas must be two numbers >= 0 and < 1, got {self.betas}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}")
         # A milestone may lie beyond the end: whoever shortens a recipe need not cut its milestones.
