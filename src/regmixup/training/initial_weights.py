@@ -68,8 +68,9 @@ def identify(init: str, network: str) -> str:
     if not init or _MARK in init:
         return init
     path = _file_of(init, network)
-    source = TIMM if init == TIMM else f"{BY_ORDER if init.startswith(BY_ORDER) else ''}{path}"
-    return f"{source}{_MARK}{hash_file(path)}"
+    if init != TIMM:
+        init = f"{BY_ORDER}{path}" if init.startswith(BY_ORDER) else str(path)
+    return f"{init}{_MARK}{hash_file(path)}"
 
 
 def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequence[int]) -> InitialWeights:

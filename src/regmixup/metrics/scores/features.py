@@ -86,4 +86,6 @@ def default_k(labels: Tensor) -> int:
     [50, 50, 200, 200, 1000]
     """
     nearest = round(math.log10(len(labels.unique())))
-    return 50 if nearest <= 1 else 200 if nearest == 2 else 1000
+    if nearest <= 1:
+        return 50
+    return 200 if nearest == 2 else 1000

@@ -164,7 +164,9 @@ class ViM:
 
 def usual_dim(width: int) -> int:
     """Return the authors' dimension of the principal space of features of this width."""
-    return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
+    if width >= 2048:
+        return 1000
+    return 512 if width >= 768 else width // 2
 
 
 @dataclass(frozen=True, kw_only=True)
