@@ -274,8 +274,8 @@ class Training:
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that training resumes from, on their device."""
-        sharpness = [self.sharpness] if self.sharpness is not None else []
-        return checkpoint.live_state(self.model, self.optimizer, [*self.copies, *sharpness])
+        kept = [part for part in (*self.copies, self.sharpness) if part is not None]
+        return checkpoint.live_state(self.model, self.optimizer, kept)
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""
