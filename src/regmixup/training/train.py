@@ -85,24 +85,27 @@ def train(
     with joined(device) as ranks:
         if not ranks.first:
             on_start = on_step = on_epoch = None
-        config = resolve(config, device, world=ranks.world)
-        run = Run.of(config, runs)
         options: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
         options |= {"tensorboard": tensorboard, "dry_run": dry_run, "on_start": on_start}
-        if ranks.from_first(ranks.first and not run.lacks(whole=True)):
-            if ranks.first:
-                check_folder_unchanged(run, root)
-        elif config.members > 1:
+        run = Run.of(resolve(config, device, world=ranks.world), runs)
+        if not is_finished(run, ranks, root):
             for index, member in enumerate(run.members()):
-                earlier = index * config.total_epochs
-                counted_step, counted_epoch = counted_on(on_step, earlier), counted_on(on_epoch, earlier)
-                train(member.config, runs, **options, on_step=counted_step, on_epoch=counted_epoch)
-            if ranks.first and not dry_run:
+                if member is run or not is_finished(member, ranks, root):
+                    earlier = index * config.total_epochs
+                    counted_step, counted_epoch = counted_on(on_step, earlier), counted_on(on_epoch, earlier)
+                    train_model(member, ranks, **options, on_step=counted_step, on_epoch=counted_epoch)
+            if config.members > 1 and ranks.first and not dry_run:
                 record_ensemble(run)
-        else:
-            train_model(run, ranks, **options, on_step=on_step, on_epoch=on_epoch)
         ranks.wait()
     return run
+
+
+def is_finished(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
+    """Return whether a run has ended, on all ranks; raise if the images that it was trained on have changed since."""
+    finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
+    if finished and ranks.first:
+        check_folder_unchanged(run, root)
+    return finished
 
 
 def train_model(
