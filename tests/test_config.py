@@ -178,7 +178,7 @@ class TestFingerprint:
     def test_the_numerics_version_enters(self, monkeypatch):
         before = fingerprint(FULL)
         monkeypatch.setattr(regmixup.config, "NUMERICS_VERSION", regmixup.config.NUMERICS_VERSION + 1)
-        assert fingerprint(FULL) != before
+        assert fingerprint(dataclasses.replace(FULL)) != before
 
 
 class TestChecks:

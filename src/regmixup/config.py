@@ -74,7 +74,7 @@ def check_choices(config: object) -> None:
 def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) -> Any:
     """Return a dataclass field added to a class that has runs already. default: what those runs did.
 
-    identity: of a value, what enters the fingerprint in its place; default: itself.
+    identity: a function from the field's value to what enters the fingerprint in its place; default: the value.
 
     While the field has this value it does not enter the fingerprint, so that no old run is orphaned. The mark stays
     when the field's default changes later: then give the new one with `dataclasses.field` and the same metadata.
@@ -91,7 +91,7 @@ def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) ->
 
 
 def values_of(config: Any, cls: type | None = None) -> dict[str, Any]:
-    """Return the fields of a dataclass by name, as they are; cls: only those that this class of its has."""
+    """Return the fields of a dataclass by name, as they are. cls: a base class, to return its fields alone."""
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(cls or config)}
 
 
@@ -190,9 +190,8 @@ def fingerprint(config: Any) -> str:
 
     An object keeps them: listing a large study asks for those of every run a dozen times.
     """
-    kept = config.__dict__.setdefault("_fingerprints", {})
-    if NUMERICS_VERSION not in kept:
+    if "_fingerprint" not in config.__dict__:
         encoded = _encode(config, "config", type(config), whole=False)
         canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": encoded}, sort_keys=True)
-        kept[NUMERICS_VERSION] = hashlib.sha256(canonical.encode()).hexdigest()
-    return kept[NUMERICS_VERSION]
+        config.__dict__["_fingerprint"] = hashlib.sha256(canonical.encode()).hexdigest()
+    return config.__dict__["_fingerprint"]

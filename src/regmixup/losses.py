@@ -21,7 +21,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.config import check_number
-from regmixup.mixing import can_look, full_precision, repeat
+from regmixup.mixing import can_look, full_precision, made_once, repeat
 
 __all__ = ["LOSSES", "BinaryCrossEntropy", "CrossEntropy", "Focal", "LogitNorm", "Loss", "balanced_weight"]
 
@@ -238,16 +237,6 @@ def _applied(loss: LossLike, logits: Tensor, targets: Tensor) -> Tensor:
     return losses
 
 
+@made_once
 def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return numbers as a tensor that is made once: copying from the host would break the capture of a CUDA graph."""
-    return _cached_constant(numbers, dtype, device)
-
-
-# What torch.compiler.assume_constant_result does; calling that would import the compiler, 1.6 s of every program.
-_constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@cache
-@torch.inference_mode(False)  # a tensor made in inference mode could not be used in training afterwards
-def _cached_constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(numbers, dtype=dtype, device=device)

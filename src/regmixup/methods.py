@@ -349,5 +349,8 @@ def images_per_clean_image(objective: Mapping[str, Any]) -> float:
     if 0 in (objective.get("eta"), objective.get("jsd_weight")):  # which leaves the second term out
         return 1.0
     if kind == "HalfRegMixup":
-        return objective.get("share", 0.5) + (1 - objective.get("share", 0.5)) * samples
-    return 3.0 if kind == "AugMix" else samples + (kind in ("RegMixup", "RegCutMix", "Vicinal"))
+        clean = objective.get("share", 0.5)
+        return clean + (1 - clean) * samples
+    if kind == "AugMix":
+        return 3.0
+    return 1 + samples if kind in ("RegMixup", "RegCutMix", "Vicinal") else samples

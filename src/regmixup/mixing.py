@@ -9,13 +9,17 @@ Top to bottom: the draw, sampling, reading a draw back, mixing images.
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from functools import cache, wraps
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from regmixup.config import values_of
+
+Record = TypeVar("Record")
 LamMode = Literal["batch", "sample"]
 Pairing = Literal["derangement", "permutation"]
 ImageSize = int | tuple[int, ...]
@@ -41,13 +45,18 @@ class Draw:
     def to(self, device: torch.device) -> Self:
         """Return the same draw on another device (small copies, no synchronisation)."""
 
-        def move(entry: Any) -> Any:
-            if not isinstance(entry, Tensor):
-                return entry
-            exact = device.type != "mps" or entry.dtype != torch.float64  # MPS has no float64
-            return (entry if exact else entry.float()).to(device, non_blocking=True)
+        def move(tensor: Tensor) -> Tensor:
+            exact = device.type != "mps" or tensor.dtype != torch.float64  # MPS has no float64
+            return (tensor if exact else tensor.float()).to(device, non_blocking=True)
 
-        return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
+        return map_tensors(self, move)
+
+
+def map_tensors(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """Return a dataclass with its tensors changed, and its other fields as they are."""
+    fields = values_of(record)
+    changed = {name: change(entry) for name, entry in fields.items() if isinstance(entry, Tensor)}
+    return type(record)(**fields | changed)
 
 
 def check_generator(generator: torch.Generator | None) -> None:
@@ -149,7 +158,10 @@ def sample_squares(side: int, count: int, image_size: tuple[int, int], generator
     return _around_a_pixel((count,), [side, side], image_size, generator)
 
 
-def _around_a_pixel(shape: tuple[int, ...], sides: list[Any], image_size: tuple[int, int], generator: Any) -> Tensor:
+def _around_a_pixel(
+    shape: tuple[int, ...], sides: list[Any], image_size: tuple[int, int], generator: torch.Generator | None
+) -> Tensor:
+    """Return rectangles (*shape, 4) of these heights and widths around uniform pixels, clipped to the image."""
     centre = sample_uniform((*shape, 2), generator)
     edges = []
     for axis, (cut, length) in enumerate(zip(sides, image_size, strict=True)):
@@ -207,7 +219,7 @@ def stack_draws(draws: list[Draw]) -> Draw:
     """Join m draws into one whose tensors carry a leading dimension m; a single draw is returned as it is."""
     if len(draws) == 1:
         return draws[0]
-    columns = {f.name: [getattr(draw, f.name) for draw in draws] for f in dataclasses.fields(draws[0])}
+    columns = {name: [getattr(draw, name) for draw in draws] for name in values_of(draws[0])}
     tensors = {name: torch.stack(column) for name, column in columns.items() if column[0] is not None}
     return type(draws[0])(**tensors)  # type: ignore[arg-type]  # no draw of several samples has a branch
 
@@ -240,6 +252,23 @@ def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, T
     assert draw.lam is not None
     box = take(draw, "box", (*draw.lam.shape, 4), objective)
     return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
+
+
+def made_once(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function that makes its tensor once for the same arguments, and which torch.compile takes as constant.
+
+    Copying the tensor from the host in a step would break the capture of a CUDA graph.
+    """
+    # A tensor made in inference mode could not be used in training afterwards.
+    cached = cache(torch.inference_mode(False)(make))
+
+    @wraps(make)
+    def constant(*arguments: Any) -> Tensor:
+        return cached(*arguments)
+
+    # What torch.compiler.assume_constant_result does; calling that would import the compiler, 1.6 s of every program.
+    constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return constant
 
 
 def can_look(values: Tensor) -> bool:

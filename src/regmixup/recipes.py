@@ -15,7 +15,7 @@ BACKBONE = "timm/tf_efficientnet_lite0"
 
 
 def without_path(init: str) -> str:
-    """Return what identifies initial weights: of a file with a known checksum, the checksum; timm's stay timm's.
+    """Return what identifies initial weights: a file's checksum, where it is known, without the path; timm's as it is.
 
     >>> without_path("/home/me/resnet50.pth@sha256:e3b0"), without_path("timm@sha256:e3b0"), without_path("")
     ('sha256:e3b0', 'timm@sha256:e3b0', '')
@@ -44,8 +44,8 @@ class Recipe:
     .safetensors, .pth or .pt file with timm's, torchvision's or our names; by-order:PATH where the names differ and the
     order is the same. Empty: random ones."""
     epochs: int
-    """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise; of
-    0, the initial weights are."""
+    """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise;
+    with 0 epochs, the initial weights are."""
     select: Literal["last", "val-accuracy", "val-nll", "val-brier"] = introduced("last")
     """The epoch that is the model: the last, or the best on the `validation` set, which is predicted after every epoch;
     of equal ones the first. The checkpoint keeps the last weights as well."""
@@ -181,6 +181,8 @@ class Recipe:
             )
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
+        if self.optimizer == "adamw" and not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
+            raise ValueError(f"betas must be two numbers >= 0 and < 1, got {self.betas}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}")
         # A milestone may lie beyond the end: whoever shortens a recipe need not cut its milestones.

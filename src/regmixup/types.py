@@ -23,7 +23,7 @@ _NEITHER_IS_BETTER = ("temperature", "prior_variance")
 
 
 def higher_is_better(metric: str) -> bool | None:
-    """Return whether more of a row's metric is better; None where neither is. Of metrics not listed here less is.
+    """Return whether more of a row's metric is better; None where neither is. Less is better if it is not listed here.
 
     entropy: of predictions half-way between two images, the only place where it is a metric and not a score.
 
@@ -125,16 +125,18 @@ class Predictions:
         if not is_whole(self.labels):
             raise ValueError(f"labels must be an integer (N,) tensor, got {_describe(self.labels)}")
         object.__setattr__(self, "labels", self.labels.long())
-        sizes = dict(zip("NK", self.logits.shape, strict=True))
         for name, letters in _SHAPES.items():
             tensor = getattr(self, name)
-            if tensor is None:
-                continue
-            expected = tuple(sizes.get(letter, size) for letter, size in zip(letters, tensor.shape, strict=False))
-            if tensor.shape != expected or len(letters) != tensor.ndim:
-                shape = f"({', '.join(letters)})"
-                logits = tuple(self.logits.shape)
-                raise ValueError(f"{name} must be {shape} for logits (N, K) of {logits}, got {_describe(tensor)}")
+            if tensor is not None and not self._fits(tensor, letters):
+                shape, logits = ", ".join(letters), tuple(self.logits.shape)
+                raise ValueError(f"{name} must be ({shape}) for logits (N, K) of {logits}, got {_describe(tensor)}")
+
+    def _fits(self, tensor: Tensor, letters: str) -> bool:
+        """Return whether a tensor has a dimension for each letter, of N images and K classes as in the logits."""
+        known = dict(zip("NK", self.logits.shape, strict=True))
+        if tensor.ndim != len(letters):
+            return False
+        return all(size == known.get(letter, size) for letter, size in zip(letters, tensor.shape, strict=True))
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -213,9 +215,9 @@ def look_like_probabilities(table: Tensor) -> bool:
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:
-    """Note of log-probabilities that they are such: scores of the logits' scale would be of rounding errors.
+    """Record where logits are log-probabilities: a score that reads their scale would measure rounding errors.
 
-    They are where the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do.
+    They are if the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do.
     """
     table = predictions.logits
     if predictions.from_probs or table.shape[1] < 2 or len(table) == 0:

@@ -6,26 +6,19 @@ Every picture is periodic, so that a bank of a few hundred, shifted by any numbe
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor
+
+from regmixup.mixing import made_once
 
 COUNT = 512  # pictures of a bank
 _TURN = 2 * math.pi
 
 
+@made_once
 def bank(kinds: tuple[str, ...], shape: tuple[int, int, int], device: torch.device) -> Tensor:
-    """Return pictures of the given kinds, equally many of each, (512, C, H, W) uint8; made once for each device."""
-    return _cached_bank(kinds, shape, device)
-
-
-bank._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as `losses._constant`, which says why
-
-
-@cache
-@torch.inference_mode(False)  # a tensor made in inference mode could not be used in training afterwards
-def _cached_bank(kinds: tuple[str, ...], shape: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Return pictures of the given kinds, equally many of each, (512, C, H, W) uint8."""
     generator = torch.Generator().manual_seed(0)
     with torch.device("cpu"):
         counts = [len(range(place, COUNT, len(kinds))) for place in range(len(kinds))]

@@ -41,11 +41,11 @@ def as_pixels(x: Tensor, augmentation: object) -> Tensor:
     return (255 * full_precision(x).clamp(0, 1)).round().to(torch.uint8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NoiseDraw(Draw):
     """noise: (N, C, H, W) float32, standard normal."""
 
-    noise: Tensor | None = None
+    noise: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ class GaussianNoise(Augmentation):
 
 @dataclass(frozen=True, kw_only=True)
 class Cutout(Augmentation):
-    """A square around a uniform pixel takes the mean colour of the batch; that of `Recipe.cutout`, the recipe's."""
+    """A square around a uniform pixel takes the mean colour of the batch; `Recipe.cutout` fills it with its `mean`."""
 
     side: int = field(default=16, kw_only=False)
-    """Side in pixels, of an odd one 1 less: 16 on CIFAR-10 and 8 on CIFAR-100 in their paper."""
+    """Side in pixels; an odd one counts as 1 less. 16 on CIFAR-10 and 8 on CIFAR-100 in the paper of Cutout."""
 
     def __post_init__(self) -> None:
         check_count("side", self.side)

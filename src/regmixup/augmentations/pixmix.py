@@ -70,13 +70,14 @@ class PixMix(Augmentation):
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         operation, level, sign = draw_steps((batch_size, self.rounds + 1), self.severity, generator)
-        chance, each_round = sample_uniform((batch_size, 5), generator), (3, batch_size, self.rounds)
-        operation[:, 0] *= chance[:, 0] < 0.5
-        places = torch.tensor((self.rounds + 1, COUNT, *height_and_width(image_size)), device=chance.device)
-        rounds, *picture = (places * chance[:, 1:]).long().unbind(1)
-        takes_picture, multiplies, negative = sample_uniform(each_round, generator) < 0.5
-        small = 1 - sample_uniform((2, *each_round[1:]), generator) ** (1 / self.beta)  # Beta(1, beta)
-        weight = torch.where(negative, torch.stack([1 + small[0], -small[1]]), torch.stack([1 - small[0], small[1]]))
+        coin, *chances = sample_uniform((batch_size, 5), generator).unbind(1)
+        operation[:, 0] *= coin < 0.5
+        limits = (self.rounds + 1, COUNT, *height_and_width(image_size))
+        rounds, *picture = ((limit * chance).long() for limit, chance in zip(limits, chances, strict=True))
+        each_round = (batch_size, self.rounds)
+        takes_picture, multiplies, negative = sample_uniform((3, *each_round), generator) < 0.5
+        a, b = 1 - sample_uniform((2, *each_round), generator) ** (1 / self.beta)  # Beta(1, beta)
+        weight = torch.where(negative, torch.stack([1 + a, -b]), torch.stack([1 - a, b]))
         return PixMixDraw(
             operation=operation, level=level, sign=sign, rounds=rounds, picture=torch.stack(picture, dim=1),
             takes_picture=takes_picture, multiplies=multiplies, weight=weight,

@@ -33,7 +33,7 @@ def check_vector(name: str, scores: Tensor | None) -> Tensor:
         raise ValueError(f"{name} must not contain NaN, got {int(torch.isnan(scores).sum())} of {len(scores)}")
     if not scores.is_floating_point():
         return precise(scores)
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def check_flags(name: str, flags: Tensor | None, total: int) -> Tensor:

@@ -138,8 +138,7 @@ def check_labels(labels: Tensor, total: int, num_classes: int | None = None) -> 
 
 def _largest(probs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest value of every row (N,) and its first place (N,); raise if a value is no probability."""
-    if probs.dtype in (torch.float16, torch.bfloat16):
-        probs = probs.float()
+    probs = probs.to(torch.promote_types(probs.dtype, torch.float32))
     if probs.device.type == "cpu":
         # NumPy, because torch.max looks for value and place together, which takes three times as long.
         place = torch.from_numpy(probs.numpy().argmax(axis=1))

@@ -57,10 +57,9 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside, pair.outside
     total = right.total + wrong.total
-    first, last = (
-        among_right + wrong.weight_before(places)
-        for among_right, places in zip(pair.weight_below, positions(wrong.values, wrong.values), strict=True)
-    )
+    below, below_or_tied = pair.weight_below
+    before, up_to = positions(wrong.values, wrong.values)
+    first, last = below + wrong.weight_before(before), below_or_tied + wrong.weight_before(up_to)
     ranks = precise(torch.arange(1, int(total.max()) + 1, device=total.device))
     harmonic = torch.cat([ranks.new_zeros(1), ranks.reciprocal().cumsum(0)])
 

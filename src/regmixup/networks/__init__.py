@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line about a network, constraint or head, and the class of the last two by name.
+    """One line about a network, constraint or head.
 
-    factory: what builds a network that was registered; the others are functions of `backbones`.
+    cls: the name of a constraint's or head's class. factory: what builds a registered network; a function of
+    `backbones` builds each of the others.
     """
 
     description: str
@@ -116,32 +117,45 @@ def build(
 
     import torch
 
-    from regmixup.mixing import height_and_width
     from regmixup.networks.contract import Classifier, LinearHead
 
-    sides = None if image_size is None else height_and_width(image_size)
-    backbone: nn.Module
-    last: nn.Module | None = None
-    if name not in NETWORKS:
-        from regmixup.networks.timm_models import published, timm_backbone
-
-        sides = sides or published(name).input_size[1:]
-        backbone, dim = timm_backbone(name, in_channels=in_channels, dropout=dropout, image_size=sides)
-    elif (factory := NETWORKS[name].factory) is not None:
-        from regmixup.networks.factories import from_factory
-
-        sides = sides or (32, 32)
-        options = {"num_classes": num_classes, "in_channels": in_channels, "image_size": sides, "dropout": dropout}
-        backbone, dim, last = from_factory(name, factory, options)
-    else:
-        sides = sides or (32, 32)
-        make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
-        backbone, dim = make(in_channels=in_channels, **({} if dropout is None else {"dropout": dropout}))
+    sides = _sides(name, image_size)
+    backbone, dim, last = _backbone(name, num_classes, in_channels, sides, dropout)
     if constraint is not None:
         constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
     if last is None or not isinstance(head, LinearHead):
         last = head.build(dim, num_classes)
     return Classifier(backbone, last, feature_dim=dim, normalize=normalize)
+
+
+def _sides(name: str, image_size: int | tuple[int, int] | None) -> tuple[int, int]:
+    """Return height and width of the images, by default those that the network was made for."""
+    from regmixup.mixing import height_and_width
+
+    if image_size is not None:
+        return height_and_width(image_size)
+    if name in NETWORKS:
+        return 32, 32
+    from regmixup.networks.timm_models import published
+
+    return published(name).input_size[1:]
+
+
+def _backbone(
+    name: str, num_classes: int, in_channels: int, sides: tuple[int, int], dropout: float | None
+) -> tuple[nn.Module, int, nn.Module | None]:
+    """Return the backbone, its number of features and, of a registered classifier, its own last layer."""
+    if name not in NETWORKS:
+        from regmixup.networks.timm_models import timm_backbone
+
+        return *timm_backbone(name, in_channels=in_channels, dropout=dropout, image_size=sides), None
+    if (factory := NETWORKS[name].factory) is not None:
+        from regmixup.networks.factories import from_factory
+
+        options = {"num_classes": num_classes, "in_channels": in_channels, "image_size": sides, "dropout": dropout}
+        return from_factory(name, factory, options)
+    make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
+    return *make(in_channels=in_channels, **({} if dropout is None else {"dropout": dropout})), None
 
 
 def register(name: str, factory: Callable[..., nn.Module], *, description: str = "", version: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -87,11 +87,11 @@ def power_vectors(model: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def settle_vectors(model: nn.Module) -> None:
     """Iterate the vectors of all constraints for the weights that a model has, as often as at construction."""
-    for conv in convolutions(model):
-        if parametrize.is_parametrized(conv, "weight"):
-            weights: Any = conv.parametrizations["weight"]  # type: ignore[index]
-            for constrained in (layer for layer in weights if isinstance(layer, _Constrained)):
-                constrained.power.settle(full_precision(weights.original), constrained.constraint.warmup)
+    for weight in model.modules():
+        if isinstance(weight, parametrize.ParametrizationList):
+            for layer in weight:
+                if isinstance(layer, _Constrained):
+                    layer.power.settle(full_precision(weight.original), layer.constraint.warmup)
 
 
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:

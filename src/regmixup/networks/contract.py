@@ -93,10 +93,6 @@ class Classifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
 
-    def wants_step(self) -> bool:
-        """Return True if `after_step` does something."""
-        return hasattr(self.head, "after_step")
-
     def after_step(self, x: Tensor, y: Tensor) -> None:
         """Pass the head the features of a step's clean images, computed in evaluation mode."""
         update = getattr(self.head, "after_step", None)

@@ -95,9 +95,5 @@ class GaussianProcess(nn.Module):
 
 def orthogonal_features(inputs: int, outputs: int) -> Tensor:
     """Draw random directions (D, F), orthogonal in blocks of `inputs` columns, with the lengths of Gaussian vectors."""
-    blocks = []
-    for _ in range(-(-outputs // inputs)):
-        q, r = torch.linalg.qr(torch.randn(inputs, inputs))
-        # With this choice of signs the basis is uniformly distributed.
-        blocks.append(q * r.diagonal().sign())
+    blocks = [nn.init.orthogonal_(torch.empty(inputs, inputs)) for _ in range(-(-outputs // inputs))]
     return torch.cat(blocks, dim=1)[:, :outputs] * torch.randn(inputs, outputs).norm(dim=0)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 _OVER = (0, 2, 3)
 _BITS = 24
@@ -111,6 +112,11 @@ class BatchNorm2d(nn.BatchNorm2d):
                 self.running_mean.lerp_(mean, self.momentum)
                 self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
         return y
+
+
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """Return the layers of a model that have running statistics of batch norm, torch's own included."""
+    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
 
 
 class ReLU(nn.ReLU):

@@ -61,22 +61,20 @@ class PowerIteration(nn.Module):
         return conv2d_input(self.image_shape, weight, u, *self.geometry)
 
     def forward(self, weight: Tensor) -> Top:
-        with torch.no_grad():
-            u, v = self.u.to(weight.dtype), self.v.to(weight.dtype)
-            if self.training:
-                u, v = self._iterate(weight, u, v, self.iterations)
-                self.u.copy_(u)
-                self.v.copy_(v)
-            else:
-                # A training pass may update the buffers before the backward pass of this one reads its vectors.
-                u, v = u.clone(), v.clone()
+        if self.training:
+            u, v = self.settle(weight, self.iterations)
+        else:
+            # Copies: a training pass may update the buffers before the backward pass of this one reads its vectors.
+            u, v = self.u.to(weight.dtype, copy=True), self.v.to(weight.dtype, copy=True)
         return Top((u * self.times(weight, v)).sum(), u, v)
 
-    def settle(self, weight: Tensor, count: int) -> None:
-        """Iterate the vectors for a weight, in any mode."""
+    @torch.no_grad()
+    def settle(self, weight: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Iterate the vectors for a weight, in any mode, and return them."""
         u, v = self._iterate(weight, self.u.to(weight.dtype), self.v.to(weight.dtype), count)
         self.u.copy_(u)
         self.v.copy_(v)
+        return u, v
 
     def _iterate(self, weight: Tensor, u: Tensor, v: Tensor, count: int) -> tuple[Tensor, Tensor]:
         for _ in range(count):

@@ -98,8 +98,8 @@ def classifier_name(network: str) -> str:
     >>> classifier_name("timm/convnext_tiny"), classifier_name("timm/resnet50")
     ('head.fc', 'fc')
     """
-    name = published(network).classifier
-    return name if isinstance(name, str) else name[0] if name else "head"
+    names = published(network).classifier or "head"
+    return names if isinstance(names, str) else names[0]
 
 
 def tensor_names(network: str) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from regmixup.networks.layers import batch_norms
 from regmixup.networks.outputs import logits_of
 
 Passes = Literal["joint", "separate", "separate-clean"]
@@ -33,7 +33,7 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     logits = logits_of(model, clean)
     if passes == "separate":
         return logits, logits_of(model, changed)
-    tracking = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    tracking = batch_norms(model)
     for layer in tracking:
         layer.track_running_stats = False  # in training mode it normalises by the batch all the same
     try:

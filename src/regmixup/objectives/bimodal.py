@@ -17,11 +17,11 @@ from regmixup.objectives.mixup import Mixup
 from regmixup.types import LossOutput
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CoinDraw(Draw):
     """Mixup's draw, and stays, True for an image that stays clean: (N,) bool, with a leading m for m samples."""
 
-    stays: Tensor | None = None
+    stays: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Bimodal(Mixup):
         self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator | None, own: torch.Generator | None
     ) -> Draw:
         draw = super().draw_part(batch_size, image_size, shared=shared, own=own)
-        if not isinstance(draw, CoinDraw) or draw.stays is None or shared is own or not self.per_batch:
+        if not isinstance(draw, CoinDraw) or shared is own or not self.per_batch:
             return draw
         # Parts share lambda, not the coins: those of an image in one part and of another in the next are independent.
         return replace(draw, stays=sample_uniform(tuple(draw.stays.shape), own) < self.clean_probability)

@@ -16,12 +16,12 @@ from regmixup.objectives.regmixup import RegMixup
 from regmixup.types import LossOutput
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SplitDraw(Draw):
     """RegMixup's draw, and the images forwarded clean, (n,), and mixed, (N - n,): int64 indices into the batch."""
 
-    clean: Tensor | None = None
-    mixed: Tensor | None = None
+    clean: Tensor
+    mixed: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,14 +104,13 @@ def check_held_out(
     ValueError: svhn/test is no validation set: nothing may be fitted on it, its role is test
     """
     wrong = _REPORTED if role == "train" else (*_REPORTED, "train")  # the model is surer of what it was trained on
-    reasons = [f"its role is {held_out.role}"] if held_out.role in wrong else []
+    refusal = f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it"
+    if held_out.role in wrong:
+        raise ValueError(f"{refusal}, its role is {held_out.role}")
     for predictions in reported:
         same_name = held_out.dataset == predictions.dataset != "" and len(held_out) == len(predictions)
         if same_name or same_samples(held_out, predictions):
-            reasons.append(f"it is {predictions.dataset or 'a set'} that is reported, by name or content")
-    if reasons:
-        name = held_out.dataset or "this"
-        raise ValueError(f"{name} is no {role} set: nothing may be fitted on it, {reasons[0]}")
+            raise ValueError(f"{refusal}, it is {predictions.dataset or 'a set'} that is reported, by name or content")
 
 
 def same_samples(a: Predictions, b: Predictions) -> bool:

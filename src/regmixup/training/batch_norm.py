@@ -13,6 +13,7 @@ from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
+from regmixup.networks.layers import batch_norms
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts
@@ -69,11 +70,6 @@ def drop_counters(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, _BatchNorm) and module.momentum is not None:
             module.num_batches_tracked = None
-
-
-def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """Return the layers of a model that have running statistics."""
-    return [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
 
 
 def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,6 +18,8 @@ from torch import Tensor, nn
 
 from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, save_tensors
+from regmixup.training.optim import Copy
+from regmixup.training.sharpness import SAM
 
 Totals = dict[tuple[str, ...], list[float]]
 """For names that are reported together the sum of each over images so far and, last, the number of these images."""
@@ -96,16 +97,10 @@ class Schedule:
         self.cost = self.last - begun
 
 
-class Kept(Protocol):
-    """Tensors by name that a checkpoint keeps beside the model and the optimizer, all under one prefix."""
-
-    prefix: str
-
-    def state(self) -> dict[str, Tensor]: ...
-
-
-def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, kept: Iterable[Kept] = ()) -> dict[str, Tensor]:
-    """Return all tensors that training resumes from, on their device."""
+def live_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, kept: Iterable[Copy | SAM] = ()
+) -> dict[str, Tensor]:
+    """Return all tensors that training resumes from, on their device. kept: what has any beside these two."""
     tensors = _named(_MODEL, model.state_dict())
     for part in kept:
         tensors |= _named(part.prefix, part.state())

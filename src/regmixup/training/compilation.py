@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regmixup.config import values_of
 from regmixup.data.splits import reseed
-from regmixup.mixing import Draw
+from regmixup.mixing import Draw, map_tensors
 from regmixup.networks import layers
 from regmixup.networks.precision import cudnn
 from regmixup.training.shards import Shard
@@ -99,7 +99,8 @@ class CapturedStep:
 
     def _capture(self, shard: Shard) -> tuple[Shard, torch.cuda.CUDAGraph]:
         """Capture the step on inputs at fixed addresses. Neither warm-ups nor capturing change the state."""
-        fixed = dataclasses.replace(shard, picked=_copy(shard.picked), draw=_copy(shard.draw), seed=None)
+        picked, draw = map_tensors(shard.picked, Tensor.clone), map_tensors(shard.draw, Tensor.clone)
+        fixed = dataclasses.replace(shard, picked=picked, draw=draw, seed=None)
         before = [tensor.detach().clone() for tensor in self.step.tensors()]
         totals = self.step.tally.totals()
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -149,8 +150,3 @@ def kind_of(draw: Draw) -> tuple[object, ...]:
 def _tensors(shard: Shard) -> list[Tensor]:
     fields = [*values_of(shard.picked).values(), *values_of(shard.draw).values()]
     return [field for field in fields if isinstance(field, Tensor)]
-
-
-def _copy(value: Any) -> Any:
-    """Return a dataclass with copies of its tensors."""
-    return type(value)(**{k: v.clone() if isinstance(v, Tensor) else v for k, v in values_of(value).items()})

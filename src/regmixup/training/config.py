@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -107,16 +108,18 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     for key in changes:
         check_name("field of TrainConfig", key, fields)
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
-    values = values_of(named) | dict(chosen.train)
-    parts = {"head": chosen.head, "constraint": chosen.constraint}
-    values |= {"objective": objective_of(chosen.objective), **parts, **changes}
-    for part, find in (("head", head_of), ("constraint", constraint_of)):
-        spec = parts[part]
-        if spec is not None and values[part] in (spec, spec.name):
-            values[part] = find(spec.name, **spec.fields)
-        else:
-            values[part] = find(values[part])
-    return TrainConfig(**values | with_rotation(values["objective"], values["head"], rotation))
+    head = _with_fields_of(chosen.head, changes.pop("head", chosen.head), head_of)
+    constraint = _with_fields_of(chosen.constraint, changes.pop("constraint", chosen.constraint), constraint_of)
+    objective = changes.pop("objective") if "objective" in changes else objective_of(chosen.objective)
+    values = {**values_of(named), **chosen.train, **changes, "constraint": constraint}
+    return TrainConfig(**values, **with_rotation(objective, head, rotation))
+
+
+def _with_fields_of(spec: methods.Spec | None, part: Any, find: Callable[..., Any]) -> Any:
+    """Return a head or constraint: `part`, or the method's with its fields where `part` is or names that one."""
+    if spec is not None and part in (spec, spec.name):
+        return find(spec.name, **spec.fields)
+    return find(part)
 
 
 def objective_of(spec: methods.Spec) -> Objective:
@@ -198,13 +201,21 @@ def plugins_of(config: TrainConfig) -> tuple[Origin, ...]:
     sets = [name for name in (config.train_set, config.validation) if name]
     used = [("dataset", catalogue.find(name).whole) for name in sets]
     used.append(("network", config.network))
-    parts = [(field, getattr(config, field)) for field in ("objective", "head", "constraint")]
-    for _, part in parts:  # with the parts of parts
-        parts += values_of(part).items() if dataclasses.is_dataclass(part) else ()
-    for objective in (part for _, part in parts if isinstance(part, Objective)):
-        if type(objective) not in objectives.OBJECTIVES.values():
-            name = type(objective).__name__
-            raise ValueError(f"objective must be registered, got {name}: call rm.objectives.register({name}) before")
-        used.append(("objective", objectives.name_of(objective)))
-    unnamed = [(field, part) for field, part in parts if not isinstance(part, Objective)]
-    return origins(used, [(field, part) for field, part in unnamed if dataclasses.is_dataclass(part)])
+    unnamed = []
+    for name, part in _parts(config):
+        if not isinstance(part, Objective):
+            unnamed.append((name, part))
+            continue
+        if type(part) not in objectives.OBJECTIVES.values():
+            cls = type(part).__name__
+            raise ValueError(f"objective must be registered, got {cls}: call rm.objectives.register({cls}) before")
+        used.append(("objective", objectives.name_of(part)))
+    return origins(used, unnamed)
+
+
+def _parts(config: object) -> Iterator[tuple[str, object]]:
+    """Yield the dataclasses that the fields of a dataclass hold, and those in theirs, each with its field."""
+    for name, part in values_of(config).items():
+        if dataclasses.is_dataclass(part):
+            yield name, part
+            yield from _parts(part)

@@ -67,22 +67,29 @@ def choose_execution(
 
     steps: of the whole run. dropout: whether the network has any.
     """
-    cuda = device.type == "cuda"
-    if config.objective.differentiates_twice:
-        cannot_compile = f"torch.compile cannot differentiate twice, as {type(config.objective).__name__} must"
-    else:
-        cannot_compile = "it would not be deterministic" if engine.deterministic else ""
-    cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
-    if cuda and config.num_shards > 1:
-        cannot_capture = f"a step takes {config.num_shards} passes"
-    if cuda and dropout and config.sharpness != "none":
-        cannot_capture = "both passes of SAM need one dropout mask, and a graph draws two"
+    cannot_compile = _why_not_compiled(engine, config)
+    cannot_capture = _why_not_captured(config, device, dropout=dropout)
     for name, obstacle in (("compile", cannot_compile), ("graphs", cannot_capture)):
         if obstacle and getattr(engine, name) == "on":
             raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")
-    worth = engine.compile == "on" or (engine.compile == "auto" and cuda and steps >= _SHORT)
-    captured = engine.graphs != "off" and not cannot_capture
-    return Execution(device, config.precision, worth and not cannot_compile, captured)
+    pays = device.type == "cuda" and steps >= _SHORT
+    compiled = not cannot_compile and (engine.compile == "on" or (engine.compile == "auto" and pays))
+    captured = not cannot_capture and engine.graphs != "off"
+    return Execution(device, config.precision, compiled, captured)
+
+
+def _why_not_compiled(engine: Engine, config: TrainConfig) -> str:
+    if config.objective.differentiates_twice:
+        return f"torch.compile cannot differentiate twice, as {type(config.objective).__name__} must"
+    return "it would not be deterministic" if engine.deterministic else ""
+
+
+def _why_not_captured(config: TrainConfig, device: torch.device, *, dropout: bool) -> str:
+    if device.type != "cuda":
+        return f"there are no CUDA graphs on {device.type}"
+    if dropout and config.sharpness != "none":
+        return "both passes of SAM need one dropout mask, and a graph draws two"
+    return f"a step takes {config.num_shards} passes" if config.num_shards > 1 else ""
 
 
 @contextmanager

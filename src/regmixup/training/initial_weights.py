@@ -38,9 +38,10 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The tensors that a model begins with: how many were loaded from a file, and the names of those that were not.
+    """The tensors that a model begins with: how many were loaded from a file, and the names of the others.
 
-    source: timm or a path. initialised: the model's others. left_out: the file's others.
+    source: timm or a path. initialised: the model's tensors that the file lacks. left_out: the file's tensors that the
+    model does not take.
     """
 
     source: str
@@ -67,8 +68,9 @@ def identify(init: str, network: str) -> str:
     if not init or _MARK in init:
         return init
     path = _file_of(init, network)
-    source = TIMM if init == TIMM else f"{BY_ORDER if init.startswith(BY_ORDER) else ''}{path}"
-    return f"{source}{_MARK}{hash_file(path)}"
+    if init != TIMM:
+        init = f"{BY_ORDER}{path}" if init.startswith(BY_ORDER) else str(path)
+    return f"{init}{_MARK}{hash_file(path)}"
 
 
 def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequence[int]) -> InitialWeights:

@@ -67,10 +67,9 @@ def one_more_epoch(
 
 def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform:
     """Return how worker processes augment an image: files to the size of the network, others keep their own."""
-    _, height, width = dataset.shape or (3, config.image_size, config.image_size)
     files = dataset.shape is None
     return TrainTransform(
-        size=config.image_size if files else (height, width),
+        size=config.image_size if dataset.shape is None else dataset.shape[1:],
         padding=None if files else config.crop_padding,
         scale=(config.crop_area, 1.0),
         interpolation=config.interpolation,
@@ -119,7 +118,10 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 
 def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_TRAINED) -> Reader:
-    """Return a function from a file to an RGB image of (height, width), by a transform or none; hint: of the error."""
+    """Return a function from a file to an RGB image of (height, width).
+
+    transform: how files are resized; None refuses those of another size, and the error ends with the hint.
+    """
     height, width = size
     build = transform.build() if transform is not None else None
 

@@ -141,7 +141,7 @@ class Training:
         self.optimizer = make_optimizer(self.model, config)
         self.sharpness = make_sharpness(self.optimizer, self.model, config)
         self.ema = RunningMean(self.model, config.ema) if config.ema > 0 else None
-        self.swa = EpochMean(self.model, config.average_from) if config.average == "swa" else None
+        self.swa = EpochMean(self.model) if config.average == "swa" else None
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
@@ -160,7 +160,7 @@ class Training:
                 first = self.start_epoch()
                 picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
                 for step, picked in enumerate(picks, start=first):
-                    set_lr(self.optimizer, self.config.lr_at(epoch + step / self.steps_per_epoch))
+                    set_lr(self.optimizer, self.lr_at(step))
                     batch_images = min(self.config.batch_size, self.num_images - step * self.config.batch_size)
                     self.take_step(self.draw_shards(step, picked, batch_images))
                     self.after_step(step, stop)
@@ -182,6 +182,10 @@ class Training:
         self.epoch_began = time.perf_counter() - self.position.seconds
         self.reported = time.perf_counter(), first * self.config.batch_size
         return first
+
+    def lr_at(self, step: int) -> float:
+        """Return the learning rate of a step of the current epoch."""
+        return self.config.lr_at(self.position.epoch + step / self.steps_per_epoch)
 
     def draw_shards(self, step: int, picked: Sequence[Any], batch_images: int) -> list[Shard]:
         """Draw the randomness of this process's shards of a batch. picked: the images of each.
@@ -225,19 +229,27 @@ class Training:
         """Give callbacks the means over the epoch's steps up to this one, its learning rate and the throughput."""
         epoch, now = self.position.epoch, time.perf_counter()
         images = min((step + 1) * self.config.batch_size, self.num_images)
-        (then, before), self.reported = self.reported, (now, images)
-        lr, rate = self.config.lr_at(epoch + step / self.steps_per_epoch), (images - before) / (now - then)
-        speed = {"images_per_second": rate, "seconds_per_epoch": self.num_images / rate}
-        numbers = {**means(self.tally.totals()), "lr": lr, **speed}
+        last_time, last_images = self.reported
+        rate = (images - last_images) / (now - last_time)
+        self.reported = now, images
+        record = {
+            "epoch": epoch + 1,
+            "step": step + 1,
+            "steps": self.steps_per_epoch,
+            **means(self.tally.totals()),
+            "lr": self.lr_at(step),
+            "images_per_second": rate,
+            "seconds_per_epoch": self.num_images / rate,
+        }
         for callback in self.on_step:
-            callback({"epoch": epoch + 1, "step": step + 1, "steps": self.steps_per_epoch, **numbers})
+            callback(record)
 
     def end_epoch(self, stop: Stop) -> None:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
         epoch, measured = self.position.epoch, {}
-        if self.swa is not None:
-            self.swa.end_epoch(epoch / self.config.total_epochs)
+        if self.swa is not None and epoch / self.config.total_epochs > self.config.average_from:
+            self.swa.update()
         if self.validation is not None:
             # Never of SWA's mean: it may not have begun, and has no batch-norm statistics of its own before the end.
             measured = self.validation.measure(self.model, self.ranks, average=self.ema)
@@ -262,15 +274,14 @@ class Training:
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that training resumes from, on their device."""
-        sharpness = [self.sharpness] if self.sharpness is not None else []
-        return checkpoint.live_state(self.model, self.optimizer, [*self.copies, *sharpness])
+        kept = [part for part in (*self.copies, self.sharpness) if part is not None]
+        return checkpoint.live_state(self.model, self.optimizer, kept)
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""
         begun = time.monotonic()
         if self.ranks.first:
-            tensors = self.state()
-            state = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state().items()}
             content = Checkpoint(state, self.position, self.data_fingerprint)
             checkpoint.save_checkpoint(self.run.folder, content, fingerprint=self.run.fingerprint)
         self.ranks.wait()  # nobody ends the program while the first rank writes
@@ -286,5 +297,5 @@ class Training:
         raise DivergedError(
             f"the loss, its gradient or a buffer became infinite or NaN in epoch {epoch + 1}, step {step + 1} (images "
             f"{listed} of {self.config.train_set}). The last checkpoint is from before that. A smaller lr (now "
-            f"{self.config.lr_at(epoch + step / self.steps_per_epoch):g}) or some warm-up usually helps"
+            f"{self.lr_at(step):g}) or some warm-up usually helps"
         )

@@ -32,8 +32,7 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
 
     parameters = list(model.parameters())
     device = parameters[0].device
-    dtype = torch.float64 if device.type == "cpu" else torch.float32
-    rate = torch.tensor(recipe.lr, dtype=dtype, device=device)
+    rate = torch.tensor(recipe.lr, dtype=rate_type(device), device=device)
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if decays(p)], "weight_decay": recipe.weight_decay, "lr": rate},
         {"params": [p for p in parameters if not decays(p)], "weight_decay": 0.0, "lr": rate},
@@ -55,6 +54,11 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
         for parameter in parameters:
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return sgd
+
+
+def rate_type(device: torch.device) -> torch.dtype:
+    """Return the type of numbers that a step computes with beside the weights."""
+    return torch.float64 if device.type == "cpu" else torch.float32
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -114,54 +118,66 @@ def copy_values(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
         target[name].copy_(tensor)
 
 
-class RunningMean(Copy):
-    """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
+class WeightMean(Copy):
+    """A mean of a model's weights and buffers, which moves towards them. updates: how often it has moved.
 
-    d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. Whole numbers are copied, and so are tensors
-    with infinite ones, such as masks.
+    Whole numbers are copied, and so are tensors with infinite ones, such as masks.
     """
 
-    prefix = "ema."
+    counter: str
+    """The name of `updates` in a checkpoint."""
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        self.decay = decay
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.counters = {"updates": self.updates}
+        self.counters = {self.counter: self.updates}
         self.averaged = averaged_names(model)
+
+    def share(self, updates: Tensor) -> Tensor:
+        """Return the share of the way to the weights that the mean moves after this many updates."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the mean towards the weights; nothing is read from the device."""
-        updates = self.updates.to(torch.float64 if self.device.type == "cpu" else torch.float32)
-        share = 1 - ((1 + updates) / (10 + updates)).clamp(max=self.decay)
-        move_mean(self.values, self.live, share, self.averaged)
+        share = self.share(self.updates.to(rate_type(self.device)))
+        for name, mean in self.values.items():
+            if name in self.averaged:
+                mean.lerp_(self.live[name], share.to(mean.dtype))
+            else:
+                mean.copy_(self.live[name])
         self.updates += 1
 
 
-class EpochMean(Copy):
+class RunningMean(WeightMean):
+    """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
+
+    d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's.
+    """
+
+    prefix = "ema."
+    counter = "updates"
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__(model)
+        self.decay = decay
+
+    def share(self, updates: Tensor) -> Tensor:
+        return 1 - ((1 + updates) / (10 + updates)).clamp(max=self.decay)
+
+
+class EpochMean(WeightMean):
     """The plain mean of a model's weights at the ends of the last epochs (SWA, Izmailov et al., 2018).
 
-    start: the share of the epochs after which it begins. Batch-norm statistics do not belong to the mean of weights:
-    they are estimated when training has ended, see `train.complete_mean`.
+    Batch-norm statistics do not belong to the mean of weights: they are estimated when training has ended, see
+    `train.complete_mean`.
     """
 
     prefix = "swa."
+    counter = "epochs"
 
-    def __init__(self, model: nn.Module, start: float) -> None:
-        super().__init__(model)
-        self.start = start
-        self.epochs = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.counters = {"epochs": self.epochs}
-        self.averaged = averaged_names(model)
-
-    @torch.no_grad()
-    def end_epoch(self, progress: float) -> None:
-        """Take the weights into the mean. progress: the share of the epochs that have ended."""
-        if progress > self.start:
-            self.epochs += 1
-            share = 1 / self.epochs.to(torch.float64 if self.device.type == "cpu" else torch.float32)
-            move_mean(self.values, self.live, share, self.averaged)
+    def share(self, updates: Tensor) -> Tensor:
+        return 1 / (updates + 1)
 
 
 def averaged_names(model: nn.Module) -> set[str]:
@@ -171,12 +187,3 @@ def averaged_names(model: nn.Module) -> set[str]:
     """
     tensors = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     return {name for name, tensor in tensors.items() if tensor.isfinite().all()} - power_vectors(model).keys()
-
-
-def move_mean(means: dict[str, Tensor], live: dict[str, Tensor], share: Tensor, averaged: set[str]) -> None:
-    """Move means by a share of the way to the live tensors, and copy those that have no mean."""
-    for name, mean in means.items():
-        if name in averaged:
-            mean.lerp_(live[name], share.to(mean.dtype))
-        else:
-            mean.copy_(live[name])

@@ -69,11 +69,12 @@ class Tally:
 
 def combine(parts: Sequence[Totals]) -> Totals:
     """Add up several totals, such as those of several processes."""
-    lists: dict[tuple[str, ...], list[list[float]]] = {}
+    totals: Totals = {}
     for part in parts:
         for names, sums in part.items():
-            lists.setdefault(names, []).append(sums)
-    return {names: [sum(column) for column in zip(*rows, strict=True)] for names, rows in lists.items()}
+            so_far = totals.get(names, [0.0] * len(sums))
+            totals[names] = [old + new for old, new in zip(so_far, sums, strict=True)]
+    return totals
 
 
 def means(totals: Totals) -> dict[str, float]:

@@ -89,7 +89,7 @@ class Run:
                 return "config.json is that of another run"
             run_folder.read_provenance(self.folder)
             if self.config.members > 1:
-                return next((lack for member in self.members() if (lack := member.lacks(whole=whole))), "")
+                return next(filter(None, (member.lacks(whole=whole) for member in self.members())), "")
             position = read_position(self.checkpoint, fingerprint=self.fingerprint)
             if whole:
                 read_checkpoint(self.checkpoint, fingerprint=self.fingerprint)

@@ -70,10 +70,11 @@ class Validation:
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
         gathered = [batch for part in ranks.to_first(logits) for batch in part]
-        if not ranks.first:
-            return ranks.from_first({})
-        whole, labels = torch.cat(gathered).double(), self.known[self.dataset.labels]
-        return ranks.from_first({name.replace("-", "_"): metric(whole, labels) for name, metric in METRICS.items()})
+        measured = {}
+        if ranks.first:
+            whole, labels = torch.cat(gathered).double(), self.known[self.dataset.labels]
+            measured = {name.replace("-", "_"): metric(whole, labels) for name, metric in METRICS.items()}
+        return ranks.from_first(measured)
 
 
 class Selection(Copy):

@@ -40,10 +40,12 @@ def draw_shard(
 
 
 def agreeing(draw: Draw, largest: Draw) -> Draw:
-    """Return a draw with the lambda and box of the largest shard's, where they are the batch's and not the images' own.
+    """Return a shard's draw with the lambda and box of the largest shard, where all images of the batch share these.
 
-    A stream that has also drawn partners for fewer images has other numbers after them.
+    A smaller shard draws fewer partners, so whatever its stream gives after them differs.
     """
-    pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
-    shared = {name: theirs for name, (mine, theirs) in pairs.items() if mine is not None and mine.shape == theirs.shape}
-    return dataclasses.replace(draw, **shared)
+    for name in ("lam", "box"):
+        mine, theirs = getattr(draw, name), getattr(largest, name)
+        if mine is not None and mine.shape == theirs.shape:
+            draw = dataclasses.replace(draw, **{name: theirs})
+    return draw

@@ -62,7 +62,7 @@ class TrainingStep:
         self.statistics.begin()
         complete = partial(self._before_update, shards)
         train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=complete)
-        if self.model.wants_step():
+        if hasattr(self.model.head, "after_step"):
             self._update_head(shards)
         if self.ema is not None:
             self.ema.update()

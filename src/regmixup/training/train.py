@@ -19,11 +19,12 @@ import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
 from regmixup.networks.constraints import settle_vectors
+from regmixup.networks.layers import batch_norms
 from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
-from regmixup.training.batch_norm import batch_norms, forward_mixture, refreshing
+from regmixup.training.batch_norm import forward_mixture, refreshing
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
-from regmixup.training.distributed import joined
+from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, settings
 from regmixup.training.loading import clean_parts, one_more_epoch, reader
 from regmixup.training.loop import Training
@@ -84,62 +85,76 @@ def train(
     with joined(device) as ranks:
         if not ranks.first:
             on_start = on_step = on_epoch = None
-        config = resolve(config, device, world=ranks.world)
-        run = Run.of(config, runs)
-        if ranks.from_first(ranks.first and not run.lacks(whole=True)):
-            if ranks.first:
-                check_folder_unchanged(run, root)
-        elif config.members > 1:
+        options: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
+        options |= {"tensorboard": tensorboard, "dry_run": dry_run, "on_start": on_start}
+        run = Run.of(resolve(config, device, world=ranks.world), runs)
+        if not is_finished(run, ranks, root):
             for index, member in enumerate(run.members()):
-                earlier = index * config.total_epochs
-                train(
-                    member.config,
-                    runs,
-                    root=root,
-                    device=device,
-                    workers=workers,
-                    engine=engine,
-                    tensorboard=tensorboard,
-                    dry_run=dry_run,
-                    on_start=on_start,
-                    on_step=counted_on(on_step, earlier),
-                    on_epoch=counted_on(on_epoch, earlier),
-                )
-            if ranks.first and not dry_run:
+                if member is run or not is_finished(member, ranks, root):
+                    earlier = index * config.total_epochs
+                    counted_step, counted_epoch = counted_on(on_step, earlier), counted_on(on_epoch, earlier)
+                    train_model(member, ranks, **options, on_step=counted_step, on_epoch=counted_epoch)
+            if config.members > 1 and ranks.first and not dry_run:
                 record_ensemble(run)
-        else:
-            check_present(device)
-            with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
-                images = data.load(config.train_set, root=root)
-                validation = data.load(config.validation, root=root) if config.validation else None
-                training = set_up(run, images, device, ranks, engine, workers, validation=validation)
-                if signal := ranks.largest_of(stop.signal)[0]:
-                    raise Interrupted(signal)
-                if not dry_run:
-                    training.on_step += [on_step] if on_step is not None else []
-                    training.on_epoch += [on_epoch] if on_epoch is not None else []
-                    with run.owned(ranks), ExitStack() as stack:
-                        begin(training, stack, tensorboard=tensorboard and ranks.first, on_start=on_start)
-                        training.run_epochs(stop)
-                        conclude(training, stop)
-                elif ranks.first:  # each would remove the folder that another one tries
-                    check_writable(run.folder / run_folder.CONFIG)
         ranks.wait()
     return run
 
 
-def begin(training: Training, stack: ExitStack, *, tensorboard: bool, on_start: Callable[[str], None] | None) -> None:
-    """Go to the last checkpoint, or to the beginning, and say how the run is executed."""
-    folder = training.run.folder
-    resume(training)
-    delete_stale_results(training)
-    if tensorboard:
-        taken = training.position.epoch * training.steps_per_epoch + training.position.step
-        on_step, on_epoch = stack.enter_context(curves(folder, taken=taken, steps=training.steps_per_epoch))
-        training.on_step.insert(0, on_step)
-        training.on_epoch.insert(0, on_epoch)
-    if on_start is not None:
-        on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
+def is_finished(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
+    """Return whether a run has ended, on all ranks; raise if the images that it was trained on have changed since."""
+    finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
+    if finished and ranks.first:
+        check_folder_unchanged(run, root)
+    return finished
+
+
+def train_model(
+    run: Run,
+    ranks: Ranks,
+    *,
+    root: str | Path | None,
+    device: torch.device,
+    workers: int | None,
+    engine: Engine,
+    tensorboard: bool,
+    dry_run: bool,
+    on_start: Callable[[str], None] | None,
+    on_step: OnStep | None,
+    on_epoch: OnEpoch | None,
+) -> None:
+    """Train one model from the last checkpoint, or from the beginning, to the end; arguments as those of `train`."""
+    config = run.config
+    check_present(device)
+    with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
+        images = data.load(config.train_set, root=root)
+        validation = data.load(config.validation, root=root) if config.validation else None
+        training = set_up(run, images, device, ranks, engine, workers, validation=validation)
+        if signal := ranks.largest_of(stop.signal)[0]:
+            raise Interrupted(signal)
+        if dry_run:
+            if ranks.first:  # each would remove the folder that another one tries
+                check_writable(run.folder / run_folder.CONFIG)
+            return
+        with run.owned(ranks), ExitStack() as stack:
+            resume(training)
+            delete_stale_results(training)
+            if tensorboard and ranks.first:
+                draw_curves(training, stack)
+            training.on_step += [on_step] if on_step is not None else []
+            training.on_epoch += [on_epoch] if on_epoch is not None else []
+            if on_start is not None:
+                on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
+            training.run_epochs(stop)
+            conclude(training, stop)
+
+
+def draw_curves(training: Training, stack: ExitStack) -> None:
+    """Write the curves of a training, from its position on, for TensorBoard until the stack closes."""
+    steps = training.steps_per_epoch
+    taken = training.position.epoch * steps + training.position.step
+    on_step, on_epoch = stack.enter_context(curves(training.run.folder, taken=taken, steps=steps))
+    training.on_step.append(on_step)
+    training.on_epoch.append(on_epoch)
 
 
 def conclude(training: Training, stop: Stop) -> None:
@@ -163,25 +178,17 @@ def complete_mean(training: Training, average: EpochMean) -> None:
 
     A backbone that was frozen to the end was in evaluation mode: the head has learned on the statistics that it has.
     """
-    last = training.config.total_epochs - 1
-    if last < 0 or training.config.frozen_at(last):
+    model, config, device = training.model, training.config, training.device
+    last = config.total_epochs - 1
+    if last < 0 or config.frozen_at(last):
         return
     with average.in_place():
-        settle_vectors(training.model)
-        estimate_statistics(training)
-
-
-def estimate_statistics(training: Training) -> None:
-    """Estimate batch-norm statistics for the weights that the model has, from the mixture that it was trained on.
-
-    With statistics of clean images alone a network of RegMixup detects worse.
-    """
-    if not batch_norms(training.model):
-        return
-    config, device = training.config, training.device
-    batches = one_more_epoch(training.dataset, config, device, workers=training.workers)
-    with autocast(config.precision, device), refreshing(training.model):
-        forward_mixture(training.model, config, batches)
+        settle_vectors(model)
+        if batch_norms(model):
+            # Of the mixture that it was trained on: with clean images alone, a network of RegMixup detects worse.
+            batches = one_more_epoch(training.dataset, config, device, workers=training.workers)
+            with autocast(config.precision, device), refreshing(model):
+                forward_mixture(model, config, batches)
 
 
 def finalize(training: Training) -> bool:

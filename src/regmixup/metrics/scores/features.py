@@ -54,8 +54,7 @@ class KNN:
         if self.k is None and labels is None:
             raise ValueError("labels must be given for the default k, which their classes choose, got None")
         k = self.k if self.k is not None else default_k(labels)  # type: ignore[arg-type]
-        if not 0 < k <= len(features):
-            raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
+        check_neighbours(k, features)
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
         sums = in_pieces(lambda piece: normalize(piece).sum(dim=0, keepdim=True), features)
@@ -73,6 +72,11 @@ class KNN:
         return partial(in_pieces, kth_distance, bank=len(bank))
 
 
+def check_neighbours(k: int, features: Tensor) -> None:
+    if not 0 < k <= len(features):
+        raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
+
+
 def default_k(labels: Tensor) -> int:
     """Return 50 up to 31 classes, 200 up to 316, 1000 beyond: the k of the nearest of 10, 100 and 1000 classes.
 
@@ -82,4 +86,6 @@ def default_k(labels: Tensor) -> int:
     [50, 50, 200, 200, 1000]
     """
     nearest = round(math.log10(len(labels.unique())))
-    return 50 if nearest <= 1 else 200 if nearest == 2 else 1000
+    if nearest <= 1:
+        return 50
+    return 200 if nearest == 2 else 1000

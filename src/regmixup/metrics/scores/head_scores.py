@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores.features import FittedScore, in_pieces
+from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces
 from regmixup.metrics.scores.logit_scores import energy
 
 
@@ -164,7 +164,9 @@ class ViM:
 
 def usual_dim(width: int) -> int:
     """Return the authors' dimension of the principal space of features of this width."""
-    return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
+    if width >= 2048:
+        return 1000
+    return 512 if width >= 768 else width // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,10 +224,7 @@ class NNGuide:
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k, and the linear head's weight (K, D) and bias (K,)."""
         features = check_features(features, finite=True)
-        if not 0 < self.k <= len(features):
-            raise ValueError(
-                f"k must be positive and at most the number of train samples, {len(features)}, got {self.k}"
-            )
+        check_neighbours(self.k, features)
         head = linear_head(head_weight, head_bias)
         exact = torch.promote_types(features.dtype, torch.float32)
 
