@@ -65,7 +65,6 @@ def figures(position: int) -> dict[str, Any]:
     noise = torch.Generator().manual_seed(position)
     image = torch.randint(256, (2 * PAIRS, 3, 32, 32), generator=noise, dtype=torch.uint8)
     return {
-        "test": "cifar10/test",
         "reliability": reliability_bins({"none": test, "temperature": as_given(test, 1.3)}),
         "scores": scores | dict.fromkeys(FEATURE_SCORES, scores["energy"]),
         "path": path_curves(path, pairs=PAIRS),

@@ -14,14 +14,7 @@ from typing import Any
 
 from regmixup.evaluation.class_subset import restrict_predictions
 from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
-from regmixup.evaluation.curves import (
-    Look,
-    accepting_threshold,
-    competing_classes,
-    examples,
-    reliability_bins,
-    score_curves,
-)  # fmt: skip
+from regmixup.evaluation.curves import Look, accepting_threshold, competing_classes, model_figures
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
@@ -269,14 +262,9 @@ def _figures(
     model: ModelPredictions, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the figures draw of one model, in the form that a study stores of a run."""
-    versions, ood = _versions(model, rows), [_treated(model, predictions) for predictions in model.ood]
-    figures = {
-        "reliability": reliability_bins(versions, equal_mass=True),
-        "scores": score_curves(versions["none"], ood, fit_scores(model.train)),
-    }
-    if looks:
-        figures["examples"] = examples(versions["none"], ood, looks, classes=classes)
-    return figures
+    ood = [_treated(model, predictions) for predictions in model.ood]
+    versions = _versions(model, rows)
+    return model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
 
 
 def _treated(model: ModelPredictions, predictions: Predictions, *temperature: float) -> Predictions:
@@ -285,21 +273,26 @@ def _treated(model: ModelPredictions, predictions: Predictions, *temperature: fl
 
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:
     """Return the test predictions as they are and, where there is a temperature, with it."""
-    scaled = (_treated(model, model.test, row.value) for row in rows if row.metric == "temperature")
-    return dict(zip(("none", SCALED), (_treated(model, model.test), *scaled), strict=False))
+    versions = {"none": _treated(model, model.test)}
+    for row in rows:
+        if row.metric == "temperature":
+            versions[SCALED] = _treated(model, model.test, row.value)
+    return versions
 
 
 def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[str], errors_by: str) -> Answers:
     """Return the answers of a model without a predictor: with T where there is one, at thresholds for fixed shares."""
     model = measured.models[0]
-    plain, *scaled = (restrict_predictions(version) for version in _versions(model, measured.rows[0]).values())
-    top, scores = probabilities([plain, *scaled][-1]).max(dim=1), score_all(plain, fit_scores(model.train))
+    versions = _versions(model, measured.rows[0])
+    unscaled = restrict_predictions(versions["none"])
+    top = probabilities(restrict_predictions(versions.get(SCALED, versions["none"]))).max(dim=1)
+    scores = score_all(unscaled, fit_scores(model.train))
     score = scores.get(errors_by, scores["max_probability"])
     rules = {
         f"answers {100 * share:g} % of the test images": accepting_threshold(score, share) for share in (0.95, 0.8)
     }
     return Answers(
-        truth=plain.labels,
+        truth=unscaled.labels,
         label=top.indices,
         sure=top.values,
         score=score,
