@@ -55,10 +55,11 @@ def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
-def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]:
+def number_labels(labels: Any, names: Sequence[str]) -> tuple[Any, str]:
     """Return labels (N,) as integers, and what was decided: names of classes become their places among these.
 
     Numbers are names, too, where all of them are among classes that are called by numbers, such as 1 to K.
+    names: those of the classes; none where the file does not have them.
 
     >>> number_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     (array([1, 0]), 'labels are names of classes')
@@ -66,23 +67,20 @@ def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iufU":
         return labels, ""  # which `Predictions` describes in its error
-    names = [str(name) for name in ([] if classes is None else classes)]
     if all(name.isdecimal() for name in names):
         names = [str(int(name)) for name in names]  # 01 is called by a number, too
-    places = {name: place for place, name in enumerate(names)}
-    texts = [str(label) for label in array.tolist()]
-    if not places.keys() >= {*texts}:  # they are no names as they are written
+    if not {*names}.issuperset(map(str, array.tolist())):  # they are no names as they are written
         array = _whole(array)
-        texts = [str(label) for label in array.tolist()]
+    texts = [str(label) for label in array.tolist()]
+    places = {name: place for place, name in enumerate(names)}
     strange = [text for text in texts if text not in places]
-    counted_from_0 = names == [str(place) for place in range(len(names))]
-    if array.dtype.kind in "iu" and (strange or counted_from_0):
+    if not strange:
+        counted_from_0 = list(places) == [str(place) for place in range(len(names))]
+        return np.array([places[text] for text in texts]), "" if counted_from_0 else "labels are names of classes"
+    if array.dtype.kind in "iu":
         return array, ""
-    if strange:
-        contract = "labels must be numbers, or among the classes that the file names"
-        raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[0][:80]!r}")
-    numbers = np.array([places[text] for text in texts])
-    return numbers, "" if counted_from_0 else "labels are names of classes"
+    contract = "labels must be numbers, or among the classes that the file names"
+    raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[0][:80]!r}")
 
 
 def _whole(labels: np.ndarray) -> np.ndarray:
