@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
 from comparisons import Difference, welch
 
+from regmixup.names import signed
 from regmixup.paper import paper_value
 from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
@@ -199,7 +200,7 @@ def _papers(claim: Claim, family: str) -> str:
                 for m in (claim.method, claim.reference)
             ]
             if sides[0] is not None and sides[1] is not None:
-                values.append(f"{100 * (sides[0].value - sides[1].value):+.1f}".replace("-", "−"))
+                values.append(signed(100 * (sides[0].value - sides[1].value), 1))
         if values:
             told.append(f"{' / '.join(values)} ({network})")
     return "; ".join(told) or "–"
