@@ -136,7 +136,7 @@ def test_what_a_run_has_instead_of_its_methods_own_parts_is_a_note(results):
     runs = [replace(run, changed=["objective B instead of A"] * (run.label == "regmixup")) for run in results.runs]
     ((table, *_),) = study_tables(replace(results, runs=runs))
     notes = {label: " ".join(cells[0].notes) for label, cells in table.lines.items()}
-    assert "; objective B instead of A." in notes["regmixup"]
+    assert "Changed recipe: objective B instead of A." in notes["regmixup"]
     assert "objective" not in notes["dnn"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
 from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, known_method
-from regmixup.report.results import Results, Setting, changed_fields
+from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
@@ -36,10 +36,7 @@ def study_tables(results: Results) -> list[list[Table]]:
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
     """Make a table of the columns that have a value. subject: distinguishes it from the setting's first table."""
-    changed = {
-        run.label: [*changed_fields(run.config, recipe=run.recipe, method=run.method), *run.changed]
-        for run in setting.runs
-    }
+    changed = {run.label: run.changed for run in setting.runs}
     caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
     label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
     rows = setting.aggregation
