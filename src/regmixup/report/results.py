@@ -27,10 +27,9 @@ class RunRecord:
     """A finished run, as far as a report reads it.
 
     label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from.
-    stem: the stem of the files of its rows and figures. posthoc: its posthoc map, as plain values.
-    calibration: where its T and sigma_0 come from, as the study file says. train_images: how many it was trained on;
-    None where the study does not say so. changed: what it has instead of its recipe's values and its method's own
-    parts, in words.
+    stem: the stem of the files of its rows and figures. calibration: where its T and sigma_0 come from.
+    posthoc: its posthoc map, as plain values. train_images: how many it was trained on; None where that is not known.
+    changed: what it has instead of its recipe's values and its method's own parts, in words.
     """
 
     folder: Path
@@ -39,8 +38,8 @@ class RunRecord:
     recipe: str
     seed: int
     stem: str
+    calibration: str
     posthoc: dict[str, Any] | None = None
-    calibration: str = "holdout"
     train_images: int | None = None
     changed: Sequence[str] = ()
 
@@ -130,11 +129,7 @@ class Results:
                 raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
         try:
-            runs = []
-            for entry in study["runs"]:
-                calibration = study["recipes"][entry["recipe"]]["evaluate"]["calibration"]
-                place = folder.parent / entry["folder"]
-                runs.append(RunRecord(**entry | {"calibration": calibration, "folder": place}))
+            runs = [RunRecord(**entry | {"folder": folder.parent / entry["folder"]}) for entry in study["runs"]]
             rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
         except ValueError as error:
             raise ValueError(f"{error}. `regmixup study` makes the file again") from error
@@ -145,8 +140,15 @@ class Results:
             ) from error
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
-        into, ranked = Path(out) if out is not None else folder, study.get("rank", False)
-        return cls(into, study["title"], study["about"], runs, rows, selected, ranked)
+        return cls(
+            folder=Path(out) if out is not None else folder,
+            title=study["title"],
+            about=study["about"],
+            runs=runs,
+            rows=rows,
+            selected=selected,
+            ranked=study["rank"],
+        )
 
     @cached_property
     def settings(self) -> list[Setting]:

@@ -169,6 +169,7 @@ class PlannedRun:
             "changed": self._changed(),
             "folder": folder,
             "stem": self.stem,
+            "calibration": self.evaluate.calibration,
             "posthoc": encode(self.posthoc) if self.posthoc is not None else None,
         }
 
