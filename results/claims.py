@@ -54,14 +54,14 @@ class Claim:
         if self.margin is not None:
             return f"{ours} is within {self.margin:g} points of {theirs} in accuracy"
         kind = self.quantities[0]
-        what = {
+        better = {
             "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
             "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
             "AdaECE with T": "better calibrated with T", FISHER[0]: "better separated (Fisher) under corruption",
         }.get(kind, "better at detection")  # fmt: skip
         if self.worse:
-            what = what.replace("more accurate", "less accurate").replace("better", "worse")
-        return f"{ours} is {what} than {theirs}"
+            better = better.replace("more accurate", "less accurate").replace("better", "worse")
+        return f"{ours} is {better} than {theirs}"
 
     def asked_of(self, train_set: str) -> tuple[Setting, Setting] | None:
         """Return the two settings it is asked of: the paper's own first, else the longest training of both."""
@@ -85,9 +85,12 @@ class Claim:
     def verdicts(self, ours: Setting, theirs: Setting) -> dict[str, tuple[str, Difference]]:
         """Return the verdict and the difference for each quantity."""
         differences = {quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities}
-        measured = {quantity: one for quantity, one in differences.items() if one is not None}
-        corrected = holm({quantity: one.p for quantity, one in measured.items() if one.p is not None})
-        return {q: (self._verdict(q, one, corrected.get(q, 1.0)), one) for q, one in measured.items()}
+        measured = {quantity: difference for quantity, difference in differences.items() if difference is not None}
+        corrected = holm({quantity: tested.p for quantity, tested in measured.items() if tested.p is not None})
+        return {
+            quantity: (self._verdict(quantity, difference, corrected.get(quantity, 1.0)), difference)
+            for quantity, difference in measured.items()
+        }
 
     def _verdict(self, quantity: str, difference: Difference, p: float) -> str:
         if difference.low is None or difference.high is None:
@@ -165,7 +168,9 @@ def _line(claim: Claim, ours: Setting, theirs: Setting) -> list[str]:
     verdict = "; ".join(
         f"**{name}**" + (f": {', '.join(sets)}" if several else "") for name, sets in told.items() if sets
     )
-    effects = "; ".join((f"{names[q]} " if several else "") + one.text() for q, (_, one) in verdicts.items())
+    effects = "; ".join(
+        (f"{names[q]} " if several else "") + difference.text() for q, (_, difference) in verdicts.items()
+    )
     counts = next(iter(verdicts.values()))[1].n
     at = ("**the paper's**, " if is_papers(ours) else "") + f"{ours.network}, {ours.family}, {ours.epochs} epochs"
     return [

@@ -161,33 +161,37 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
         if len(of_labels) > 1:
             names = ", ".join(column.name for column in of_labels)
             raise ValueError(f"the first line must name one column of labels, got {names}")
-        others = [column for column in columns if column not in of_labels]
-        named = _class_columns(others, patterns)
-        chosen = named or others
-        numbers, labels = array("d"), []
+        unlabelled = [column for column in columns if column not in of_labels]
+        named = _class_columns(unlabelled, patterns)
+        chosen = named or unlabelled
+        numbers, labels = array("d"), list[str]()
         for cells in filter(None, lines):
-            if len(cells) != len(columns):
-                contract = f"line {lines.line_num} must have {len(columns)} columns"
-                raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-            try:
-                numbers.extend(float(cells[column.place]) for column in chosen)
-            except ValueError as error:
-                contract = f"line {lines.line_num} must hold numbers for the classes, or --columns must name these"
-                raise ValueError(f"{contract}: {error}; {_got(columns)}") from error
+            numbers.extend(_numbers(cells, columns, chosen, line=lines.line_num))
             labels += [cells[column.place].strip() for column in of_labels]
     if not (numbers or labels):
         raise ValueError("it is empty: there is no line of numbers")
     # Without a name that tells, columns are the classes only if they are called as the labels that occur.
-    if not named and (patterns or {column.name for column in others} != set(labels)):
+    if not named and (patterns or {column.name for column in unlabelled} != set(labels)):
         raise ValueError(
             "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
-            f"K - 1; or name them, such as --columns 'logit_*', {_got(others)}"
+            f"K - 1; or name them, such as --columns 'logit_*', {_got(unlabelled)}"
         )
     arrays = _by_field(np.array(numbers).reshape(-1, len(chosen)), chosen)
     if of_labels:
         arrays["labels"] = np.array(labels)
-    left_out = [repr(column.name) for column in others if column not in chosen]
+    left_out = [repr(column.name) for column in unlabelled if column not in chosen]
     return Contents(arrays, notes=[f"left out: {', '.join(left_out)}"] if left_out else [])
+
+
+def _numbers(cells: Sequence[str], columns: Sequence[_Column], chosen: Sequence[_Column], *, line: int) -> list[float]:
+    """Return the numbers of a line in the chosen columns. line: its number, for the error."""
+    if len(cells) != len(columns):
+        raise ValueError(f"line {line} must have {len(columns)} columns, got {len(cells)}: {cells!r:.80}")
+    try:
+        return [float(cells[column.place]) for column in chosen]
+    except ValueError as error:
+        contract = f"line {line} must hold numbers for the classes, or --columns must name these"
+        raise ValueError(f"{contract}: {error}; {_got(columns)}") from error
 
 
 def _by_field(table: np.ndarray, columns: Sequence[_Column]) -> dict[str, Any]:
