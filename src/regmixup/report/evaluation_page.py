@@ -267,8 +267,8 @@ def _figures(
     return model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
 
 
-def _treated(model: ModelPredictions, predictions: Predictions, *temperature: float) -> Predictions:
-    return (model.posthoc if model.posthoc is not None else as_given)(predictions, *temperature)
+def _treated(model: ModelPredictions, predictions: Predictions, temperature: float = 1.0) -> Predictions:
+    return (model.posthoc or as_given)(predictions, temperature)
 
 
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:
@@ -316,11 +316,15 @@ def _remarks(measured: Measured) -> Iterator[str]:
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
-    heads, caption = model_names(measured), f"{units(lines)[0].upper()}{units(lines)[1:]}"
-    if len(heads) > 1:
-        caption = f"{caption}; difference: {' − '.join(heads)}"
-    heads = [*heads, "difference"] if len(heads) > 1 else ["value"]
-    return fill("evaluation.html", "summary", caption, heads, lines, dict(MEANINGS), list(_remarks(measured)))
+    names, caption = model_names(measured), units(lines)
+    caption = caption[0].upper() + caption[1:]  # not `capitalize`, which makes small letters of the names in it
+    heads = ["value"]
+    if len(names) > 1:
+        heads = [*names, "difference"]
+        caption += f"; difference: {' − '.join(names)}"
+    meanings = dict(MEANINGS)
+    explained = [(line, meanings.pop(line.quantity.metric, "")) for line in lines]  # where its metric comes first
+    return fill("evaluation.html", "summary", caption, heads, explained, list(_remarks(measured)))
 
 
 def _sources(measured: Measured) -> Iterator[tuple[str, str]]:

@@ -130,8 +130,11 @@ class Table:
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         plain = ", ".join(column.title for column in self.columns if not column.percent)
         yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
-        signs = ["bold: best single model"] * any(cell.best for cell in cells)
-        signs += ["underlined: best of all with ensembles"] * any(cell.best_overall for cell in cells)
+        signs = []
+        if any(cell.best for cell in cells):
+            signs.append("bold: best single model")
+        if any(cell.best_overall for cell in cells):
+            signs.append("underlined: best of all with ensembles")
         if signs:
             yield f"{', '.join(signs).capitalize()}; equal numbers are tied."
         if any(cell.paper is not None for cell in cells):
