@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regmixup.evaluation.class_subset import restrict_predictions
-from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
+from regmixup.evaluation.compare import Difference, Measured, measure_models
 from regmixup.evaluation.curves import Look, accepting_threshold, competing_classes, model_figures
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
@@ -35,6 +35,8 @@ Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
 _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 """Scores as prose writes them, where their names are not words."""
+_PLAIN = ("nll", "temperature")
+"""Metrics of a summary that are not fractions, and so not shown in percent."""
 _MOST_SETS = 4
 MEANINGS = {
     "accuracy": "the share of images whose most probable class is the true one",
@@ -187,7 +189,7 @@ def shown(metric: str, value: float, *, signed: bool = False) -> str:
     ('95.12', '0.2500', '−1.00')
     """
     sign = "+" if signed else ""
-    return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
+    return (f"{value:{sign}.4f}" if metric in _PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
 
 
 def _interval(metric: str, low: float | None, high: float | None, *, signed: bool = False) -> str:
@@ -247,24 +249,17 @@ def _page_data(
     names = model_names(measured)
     rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
-    figures = [
-        [_figures(model, rows, looks, classes)] for model, rows in zip(measured.models, measured.rows, strict=True)
-    ]
+    figures = []
+    for model, of_model in zip(measured.models, measured.rows, strict=True):
+        versions, ood = _versions(model, of_model), [_treated(model, predictions) for predictions in model.ood]
+        drawn = model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
+        figures.append([drawn])  # as of a method with one run
     setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
     return {**script_constants(), "equalMass": True, "settings": [setting]}
 
 
 def _look(images: Look | Sequence[Any]) -> Look:
     return images if callable(images) else lambda places: [images[place] for place in places]
-
-
-def _figures(
-    model: ModelPredictions, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
-) -> dict[str, Any]:
-    """Return what the figures draw of one model, in the form that a study stores of a run."""
-    ood = [_treated(model, predictions) for predictions in model.ood]
-    versions = _versions(model, rows)
-    return model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
 
 
 def _treated(model: ModelPredictions, predictions: Predictions, temperature: float = 1.0) -> Predictions:
