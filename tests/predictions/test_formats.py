@@ -37,6 +37,7 @@ class TestTables:
             ("label, 0, 1, filename\n1, 0.5, -2, a.png\n\n0, 3, 4, #b\n", "left out: 'filename'"),
             ("label;0;1\n1;0.5;-2\n0;3;4\n", None),
             ("label\t0\t1\n1\t0.5\t-2\n0\t3\t4\n", None),
+            ('label,0,1,"two\nlines",class_\n1,0.5,-2,a,b\n0,3,4,a,b\n', "left out: 'two\\nlines', 'class_'"),
         ],
     )
     def test_as_people_write_them(self, tmp_path, text, read_as):

@@ -6,7 +6,6 @@ Each reader returns arrays by name, and notes in words what it decided where the
 from __future__ import annotations
 
 import csv
-import re
 import zipfile
 from array import array
 from collections.abc import Callable, Sequence
@@ -128,7 +127,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
 
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
-_PREFIX = re.compile(r"(?:(logit|prob|class)s?_)?(.+)", re.IGNORECASE)
+_PREFIXES = {"logit": "logit", "logits": "logit", "prob": "prob", "probs": "prob", "class": "class"}
 
 
 class _Column(NamedTuple):
@@ -146,8 +145,9 @@ def _column(place: int, name: str) -> _Column:
     (_Column(place=2, name='Logits_cat', prefix='logit', class_name='cat'),
      _Column(place=3, name='horse', prefix='', class_name='horse'))
     """
-    prefix, class_name = _PREFIX.fullmatch(name).groups() if name else ("", "")  # type: ignore[union-attr]
-    return _Column(place, name, (prefix or "").lower(), class_name)
+    word, _, class_name = name.partition("_")
+    prefix = _PREFIXES.get(word.lower(), "") if class_name else ""
+    return _Column(place, name, prefix, class_name if prefix else name)
 
 
 def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
