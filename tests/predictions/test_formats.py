@@ -132,8 +132,9 @@ def test_labels_may_lie_in_a_file_of_their_own(tmp_path):
     np.savez(tmp_path / "both.npz", logits=np.array(TWO), labels=np.array([1, 0]))
     with pytest.raises(ValueError, match=r"labels of .*both.npz must be given once"):
         load(tmp_path / "both.npz", labels=tmp_path / "labels.npy")
-    with pytest.raises(ValueError, match=r"unknown predictions format of .*labels.txt '.txt'"):
-        load(tmp_path / "logits.npy", labels=tmp_path / "labels.txt")
+    for name in ("labels.txt", "both.npz"):
+        with pytest.raises(ValueError, match=rf"labels must be an .npy file, got .*{name}"):
+            load(tmp_path / "logits.npy", labels=tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".pt"])

@@ -97,6 +97,8 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
     if labels is not None:
         if "labels" in contents.arrays:
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
+        if Path(labels).suffix != ".npy":
+            raise ValueError(f"labels must be an .npy file, got {labels}")
         contents.arrays["labels"] = read(Path(labels)).arrays["logits"]  # the only array of an .npy file
     for name in contents.arrays:
         check_name(f"key in {path}", name, (*TENSORS, "classes"))
