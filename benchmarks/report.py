@@ -65,7 +65,6 @@ def figures(position: int) -> dict[str, Any]:
     noise = torch.Generator().manual_seed(position)
     image = torch.randint(256, (2 * PAIRS, 3, 32, 32), generator=noise, dtype=torch.uint8)
     return {
-        "test": "cifar10/test",
         "reliability": reliability_bins({"none": test, "temperature": as_given(test, 1.3)}),
         "scores": scores | dict.fromkeys(FEATURE_SCORES, scores["energy"]),
         "path": path_curves(path, pairs=PAIRS),
@@ -129,18 +128,14 @@ def fabricate(root: Path, methods: Sequence[str], seeds: int) -> Path:
             write_text(folder / "history.jsonl", "".join(json.dumps(epoch) + "\n" for epoch in epochs))
             write_text(figures_path(folder, method), json.dumps(drawn))
             entry = {"method": method, "label": method, "recipe": RECIPE, "seed": seed, "posthoc": None}
-            entries.append({**entry, "folder": folder.name, "stem": method})
+            entries.append({**entry, "folder": folder.name, "stem": method, "calibration": "companion"})
             place = {"network": config.network, "train_set": config.train_set, "seed": seed, "method": method}
             found += rows(Row(study="full", run=folder.name[-12:], **place), list(drawn["scores"]), draw)
     folder = root / "study-full"
     about = "Made-up numbers of a full-size study, to measure the report."
     write_rows(folder / "rows.csv", found)
-    study = {"title": "CIFAR-10, all methods", "about": about, "runs": entries}
-    study |= {
-        "recipes": {RECIPE: {"evaluate": {"calibration": "companion"}}},
-        "rows_digest": digest(folder / "rows.csv"),
-    }
-    write_json(folder / "study.json", study)
+    study = {"title": "CIFAR-10, all methods", "about": about, "rank": False, "runs": entries}
+    write_json(folder / "study.json", {**study, "rows_digest": digest(folder / "rows.csv")})
     return folder
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import runpy
 import sys
 from pathlib import Path
 
@@ -10,7 +9,10 @@ import regmixup
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
-runpy.run_path(str(DOCS / "make_pages.py"))["write_cards"](DOCS / "cards")  # a page per method, from the registry
+
+from make_pages import write_cards  # noqa: E402
+
+write_cards(DOCS / "cards")  # a page per method, from the registry
 
 project = "regmixup"
 author = "The regmixup authors"

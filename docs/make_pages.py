@@ -33,6 +33,9 @@ from regmixup.study.tasks import find_tasks  # noqa: E402
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}
 """The parts of a method, and what plain training has there."""
+COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.", "deep-ensemble": "Five times `dnn`."}
+"""Methods whose step is that of `dnn`."""
+READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
 STUDIES_HEAD = "| study | what | runs | cost | remakes |\n| --- | --- | --- | --- | --- |\n"
 TIMES_HEAD = "| measured | network | ms per step |\n| --- | --- | --- |\n"
 
@@ -94,8 +97,8 @@ def values(method: Method) -> str:
 
 def cost(name: str) -> str:
     """Return the measured times of a step of 128 images."""
-    if name in ("kfac-llla", "deep-ensemble"):
-        return {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards."}.get(name, "Five times `dnn`.")
+    if name in COSTS:
+        return COSTS[name]
     lines = [
         [network, how, f"{times[name]:.2f}", f"{times[name] / times['dnn']:.2f}"]
         for how in ("compiled", "eager")
@@ -117,14 +120,9 @@ def results(name: str) -> str:
             and setting.precision == "bfloat16"
         ]
         if settings:
-            tables.append(
-                f"{title}, mean ± standard deviation over n seeds ({_meaning()}):\n\n{means(settings, HEADLINE)}"
-            )
+            caption = f"{title}, mean ± standard deviation over n seeds ({READING}):"
+            tables.append(f"{caption}\n\n{means(settings, HEADLINE)}")
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing.\n"
-
-
-def _meaning() -> str:
-    return "[how to read the tables](../results.md#how-to-read-the-tables)"
 
 
 def card(method: Method) -> str:

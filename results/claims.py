@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
 from comparisons import Difference, welch
 
+from regmixup.names import signed
 from regmixup.paper import paper_value
 from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
@@ -53,14 +54,14 @@ class Claim:
         if self.margin is not None:
             return f"{ours} is within {self.margin:g} points of {theirs} in accuracy"
         kind = self.quantities[0]
-        what = {
+        better = {
             "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
             "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
             "AdaECE with T": "better calibrated with T", FISHER[0]: "better separated (Fisher) under corruption",
         }.get(kind, "better at detection")  # fmt: skip
         if self.worse:
-            what = what.replace("more accurate", "less accurate").replace("better", "worse")
-        return f"{ours} is {what} than {theirs}"
+            better = better.replace("more accurate", "less accurate").replace("better", "worse")
+        return f"{ours} is {better} than {theirs}"
 
     def asked_of(self, train_set: str) -> list[tuple[Setting, Setting]]:
         """Return the settings it is asked at: the paper's own with three seeds, and the longest training of both."""
@@ -90,9 +91,12 @@ class Claim:
     def verdicts(self, ours: Setting, theirs: Setting) -> dict[str, tuple[str, Difference]]:
         """Return the verdict and the difference for each quantity."""
         differences = {quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities}
-        measured = {quantity: one for quantity, one in differences.items() if one is not None}
-        corrected = holm({quantity: one.p for quantity, one in measured.items() if one.p is not None})
-        return {q: (self._verdict(q, one, corrected.get(q, 1.0)), one) for q, one in measured.items()}
+        measured = {quantity: difference for quantity, difference in differences.items() if difference is not None}
+        corrected = holm({quantity: tested.p for quantity, tested in measured.items() if tested.p is not None})
+        return {
+            quantity: (self._verdict(quantity, difference, corrected.get(quantity, 1.0)), difference)
+            for quantity, difference in measured.items()
+        }
 
     def _verdict(self, quantity: str, difference: Difference, p: float) -> str:
         if difference.low is None or difference.high is None:
@@ -170,7 +174,9 @@ def _line(claim: Claim, ours: Setting, theirs: Setting) -> list[str]:
     verdict = "; ".join(
         f"**{name}**" + (f": {', '.join(sets)}" if several else "") for name, sets in told.items() if sets
     )
-    effects = "; ".join((f"{names[q]} " if several else "") + one.text() for q, (_, one) in verdicts.items())
+    effects = "; ".join(
+        (f"{names[q]} " if several else "") + difference.text() for q, (_, difference) in verdicts.items()
+    )
     counts = next(iter(verdicts.values()))[1].n
     at = ("**the paper's**, " if is_papers(ours) else "") + f"{ours.network}, {ours.family}, {ours.epochs} epochs"
     return [
@@ -205,7 +211,7 @@ def _papers(claim: Claim, family: str) -> str:
                 for m in (claim.method, claim.reference)
             ]
             if sides[0] is not None and sides[1] is not None:
-                values.append(f"{100 * (sides[0].value - sides[1].value):+.1f}".replace("-", "−"))
+                values.append(signed(100 * (sides[0].value - sides[1].value), 1))
         if values:
             told.append(f"{' / '.join(values)} ({network})")
     return "; ".join(told) or "–"

@@ -6,16 +6,13 @@ batch-norm statistics, of the same networks are paired by seed. docs/conventions
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from archives import Setting, load
-from scipy import stats
 
 from regmixup.names import signed
-
-LEVEL = 0.95
+from regmixup.report import significance
 
 
 @dataclass(frozen=True)
@@ -55,27 +52,24 @@ class Difference:
 
 def mean_of(setting: Setting, quantity: str) -> Mean | None:
     """Return the mean of a quantity over the seeds of a setting; None where it was not measured."""
-    values = list(load().get(setting, {}).get(quantity, {}).values())
+    values = _values(setting, quantity)
     if not values:
         return None
-    if len(values) == 1:
+    bounds = significance.mean_interval(values)
+    if bounds is None:
         return Mean(values[0], None, None, None, 1)
-    spread = stdev(values)
-    reach = stats.t.ppf(0.5 + LEVEL / 2, len(values) - 1) * spread / math.sqrt(len(values))
-    return Mean(fmean(values), spread, fmean(values) - reach, fmean(values) + reach, len(values))
+    return Mean(fmean(values), stdev(values), *bounds, len(values))
 
 
 def welch(setting: Setting, reference: Setting, quantity: str) -> Difference | None:
     """Return the difference of two trainings; None where one of them was not measured."""
-    ours, theirs = (list(load().get(side, {}).get(quantity, {}).values()) for side in (setting, reference))
+    ours, theirs = _values(setting, quantity), _values(reference, quantity)
     if not ours or not theirs:
         return None
-    value, counts = fmean(ours) - fmean(theirs), (len(ours), len(theirs))
+    counts = len(ours), len(theirs)
     if min(counts) < 2:
-        return Difference(value, None, None, None, counts)
-    test = stats.ttest_ind(ours, theirs, equal_var=False)
-    low, high = test.confidence_interval(LEVEL)
-    return Difference(value, float(low), float(high), float(test.pvalue), counts)
+        return Difference(fmean(ours) - fmean(theirs), None, None, None, counts)
+    return _tested(significance.difference(ours, theirs), counts)
 
 
 def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: str) -> Difference | None:
@@ -84,7 +78,15 @@ def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: 
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None
-    gaps = [ours[seed] - theirs[seed] for seed in seeds]
-    test = stats.ttest_1samp(gaps, 0.0)
-    low, high = test.confidence_interval(LEVEL)
-    return Difference(fmean(gaps), float(low), float(high), float(test.pvalue), (len(seeds), len(seeds)))
+    sides = ([side[seed] for seed in seeds] for side in (ours, theirs))
+    # Without a share of test images there is nothing to correct: the plain paired t-test.
+    return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds), len(seeds)))
+
+
+def _values(setting: Setting, quantity: str) -> list[float]:
+    """Return the values of a quantity over the seeds of a setting; none where it was not measured."""
+    return list(load().get(setting, {}).get(quantity, {}).values())
+
+
+def _tested(difference: significance.Difference, counts: tuple[int, int]) -> Difference:
+    return Difference(difference.mean, *difference.interval(), difference.p, counts)

@@ -22,8 +22,8 @@ from regmixup.data.catalogue import BENCHMARK, EXTRA
 
 IMAGES = RESULTS.parent / "docs" / "images"
 
-COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030", "mixup": "#6b8e23"}
-NAMES = {"dnn": "plain training", "regmixup": "RegMixup", "mixup": "Mixup"}
+COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030"}
+NAMES = {"dnn": "plain training", "regmixup": "RegMixup"}
 LENGTHS = (25, 50, 100, 200)
 PANELS = {
     "accuracy": "accuracy, %",
@@ -36,8 +36,8 @@ PANELS = {
 def write(folder: Path) -> None:
     """Write every figure as SVG; the same archives give the same bytes."""
     with mpl.rc_context({"svg.hashsalt": "regmixup", "font.size": 9, "svg.fonttype": "none"}):
-        save(length_figure(["dnn", "regmixup"]), folder / "length.svg")
-        save(forest_figure("cifar10/train", 100, "dnn"), folder / "standard.svg")
+        save(length_figure(), folder / "length.svg")
+        save(methods_figure(), folder / "standard.svg")
         save(choices_figure(), folder / "causes.svg")
 
 
@@ -45,18 +45,18 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, format="svg", metadata={"Date": None}, bbox_inches="tight")
 
 
-def length_figure(methods: list[str]) -> Figure:
+def length_figure() -> Figure:
     """Return each metric against training length, with 95 % intervals over seeds."""
     figure = Figure(figsize=(10, 2.6))
     for place, (quantity, label) in enumerate(PANELS.items()):
         axes = figure.add_subplot(1, len(PANELS), place + 1)
-        for method in methods:
+        for method, name in NAMES.items():
             means = {e: mean_of(Setting("cifar10/train", "resnet18", e, method), quantity) for e in LENGTHS}
             points = [(epochs, mean) for epochs, mean in means.items() if mean is not None and mean.low is not None]
             values = [mean.value for _, mean in points]
             reach = [mean.value - mean.low for _, mean in points]
             axes.errorbar(
-                [epochs for epochs, _ in points], values, yerr=reach, color=COLOURS[method], label=NAMES[method],
+                [epochs for epochs, _ in points], values, yerr=reach, color=COLOURS[method], label=name,
                 marker="o", markersize=4, capsize=2, linewidth=1.6,
             )  # fmt: skip
         axes.set_xscale("log")
@@ -71,15 +71,15 @@ def length_figure(methods: list[str]) -> Figure:
     return figure
 
 
-def forest_figure(train_set: str, epochs: int, reference: str) -> Figure:
-    """Return the differences of every method from plain training, a panel per quantity."""
+def methods_figure() -> Figure:
+    """Return the differences of every method from plain training after 100 epochs, a panel per quantity."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
-    base = Setting(train_set, "resnet18", epochs, reference)
+    base = Setting("cifar10/train", "resnet18", 100, "dnn")
     methods = [
         setting
         for setting in load()
-        if (setting.train_set, setting.epochs, setting.statistics) == (train_set, epochs, "trained")
-        and setting.method not in (reference, "kfac-llla")
+        if (setting.train_set, setting.epochs, setting.statistics) == (base.train_set, base.epochs, "trained")
+        and setting.method not in ("dnn", "kfac-llla")
         and "(" not in setting.method
     ]
     return _forest(methods, base, quantities, [setting.method for setting in methods])

@@ -112,7 +112,7 @@ def test_the_sets_of_a_module_come_from_its_loaders_alone():
 @pytest.mark.filterwarnings("ignore:the best temperature")
 def test_predicted_loaders_have_the_role_they_were_given_for(monkeypatch):
     roles = {}
-    monkeypatch.setattr(evaluation, "_check_sets", lambda model, groups: roles.update(
+    monkeypatch.setattr(evaluation, "_check_names", lambda model, groups: roles.update(
         {p.dataset: p.role for p in (model.test, model.validation, *model.shift, *model.ood)}
     ))  # fmt: skip
     loaders = {"test": loader(0), "validation": loader(1), "shift": {"a": loader(2)}, "ood": {"b": loader(3)}}

@@ -37,6 +37,7 @@ class TestTables:
             ("label, 0, 1, filename\n1, 0.5, -2, a.png\n\n0, 3, 4, #b\n", "left out: 'filename'"),
             ("label;0;1\n1;0.5;-2\n0;3;4\n", None),
             ("label\t0\t1\n1\t0.5\t-2\n0\t3\t4\n", None),
+            ('label,0,1,"two\nlines",class_\n1,0.5,-2,a,b\n0,3,4,a,b\n', "left out: 'two\\nlines', 'class_'"),
         ],
     )
     def test_as_people_write_them(self, tmp_path, text, read_as):
@@ -131,8 +132,9 @@ def test_labels_may_lie_in_a_file_of_their_own(tmp_path):
     np.savez(tmp_path / "both.npz", logits=np.array(TWO), labels=np.array([1, 0]))
     with pytest.raises(ValueError, match=r"labels of .*both.npz must be given once"):
         load(tmp_path / "both.npz", labels=tmp_path / "labels.npy")
-    with pytest.raises(ValueError, match=r"unknown predictions format of .*labels.txt '.txt'"):
-        load(tmp_path / "logits.npy", labels=tmp_path / "labels.txt")
+    for name in ("labels.txt", "both.npz"):
+        with pytest.raises(ValueError, match=rf"labels must be an .npy file, got .*{name}"):
+            load(tmp_path / "logits.npy", labels=tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".pt"])

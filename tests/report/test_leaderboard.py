@@ -144,7 +144,9 @@ def search(folder, rows, values, minutes=(3, 2, 1), *, seed=0):
     runs, of_all = [], []
     for place, (label, duration) in enumerate(zip(values["nll"], minutes, strict=True)):
         write_json(folder / label / "provenance.json", {"seconds": 60 * duration})
-        runs.append(RunRecord(folder / label, label, label, "cifar10-resnet18", seed=seed, stem=label))
+        runs.append(
+            RunRecord(folder / label, label, label, "cifar10-resnet18", seed=seed, stem=label, calibration="holdout")
+        )
         for row in rows:
             sign = 1 if higher_is_better(row.metric) else -1
             value = values.get(kind_of(row), {}).get(label, sign * place)

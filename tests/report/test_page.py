@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from regmixup.report.page import LATER_FIELDS, definitions, render, sources, word_table
+from regmixup.report.page import LATER_FIELDS, definitions, fill, render, sources
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_provenance
@@ -136,7 +136,7 @@ def test_what_a_run_has_instead_of_its_methods_own_parts_is_a_note(results):
     runs = [replace(run, changed=["objective B instead of A"] * (run.label == "regmixup")) for run in results.runs]
     ((table, *_),) = study_tables(replace(results, runs=runs))
     notes = {label: " ".join(cells[0].notes) for label, cells in table.lines.items()}
-    assert "; objective B instead of A." in notes["regmixup"]
+    assert "Changed recipe: objective B instead of A." in notes["regmixup"]
     assert "objective" not in notes["dnn"]
 
 
@@ -178,7 +178,7 @@ def test_text_from_a_study_cannot_inject_markup(results):
 
 def test_a_section_of_ones_own_is_made_of_escaped_cells():
     """As `regmixup finetune` makes them."""
-    table = word_table("Classes & more", ("class", "<n>", "x"), [("a+b(<i>)", 3, "<b>")])
+    table = fill("tables.html", "word_table", "Classes & more", ("class", "<n>", "x"), [("a+b(<i>)", 3, "<b>")])
     assert Tags(table).stack == []
     assert '<th scope="row" data-value="a+b(&lt;i&gt;)">a+<wbr>b<wbr>(&lt;i&gt;)</th>' in table
     assert '<td data-value="3">3</td>' in table

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from regmixup.report import tables
 from regmixup.report.aggregation import Aggregation, Design, Quantity
-from regmixup.report.results import changed_fields
 from regmixup.report.tables import Column
 from regmixup.report.writers import to_latex, to_markdown
 from regmixup.types import Row
@@ -162,12 +161,3 @@ def test_a_measured_table_in_latex():
     assert "by Welch's t-test, after Holm's" in text
     assert "Every table compares the numbers that it shows." in text
     assert r"\label{tab:ours}" in text
-
-
-def test_changes_of_a_recipe_are_those_that_the_method_does_not_ask_for():
-    config = {"epochs": 250, "batch_size": 128, "milestones": [75, 150, 200], "precision": "bfloat16", "seed": 3}
-    found = changed_fields(config, recipe="cifar10-wrn28-10", method="sngp")
-    assert found == ["batch_size 128 instead of 256"]
-    assert changed_fields({"milestones": [60]}, recipe="cifar10-wrn28-10", method="mixup") == [
-        "milestones 60 instead of 150, 250"
-    ]

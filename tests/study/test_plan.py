@@ -266,6 +266,33 @@ def test_values_that_the_label_does_not_name_are_told_beside_the_papers_number(t
         text = MINI.replace("[train]", f"[grid.regmixup]\nobjective.alpha = {values}\n[train]")
         plain, mixed = [planned.entry("") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:2]
         assert [plain["label"], mixed["label"]] == labels
-        assert (plain["changed"], len(mixed["changed"])) == ([], changed)
+        assert plain["changed"] == mixed["changed"][:1] == ["epochs 5 instead of 40"]
+        assert len(mixed["changed"]) == 1 + changed
         if changed:
-            assert re.fullmatch(r"objective RegMixup\(alpha=5.* instead of RegMixup\(alpha=20.*", mixed["changed"][0])
+            assert re.fullmatch(r"objective RegMixup\(alpha=5.* instead of RegMixup\(alpha=20.*", mixed["changed"][1])
+
+
+def test_changes_of_a_recipe_are_those_that_the_method_does_not_ask_for(tmp_path):
+    text = """
+title = "SNGP"
+recipe = "cifar10-wrn28-10"
+methods = ["sngp", "mixup"]
+seeds = [0]
+[train]
+batch_size = 128
+precision = "bfloat16"
+[[grid.sngp]]
+[[grid.mixup]]
+milestones = [[60]]
+[[grid.mixup]]
+schedule = "cosine"
+milestones = [[]]
+[evaluate]
+test = "cifar10/test"
+"""
+    plan = load_study(str(write_mini(tmp_path, text))).runs()
+    assert [planned.entry("")["changed"] for planned in plan] == [
+        ["batch_size 128 instead of 256"],
+        ["milestones 60 instead of 150, 250"],
+        ["schedule cosine instead of step", "milestones none instead of 150, 250"],
+    ]

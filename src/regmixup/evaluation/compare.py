@@ -16,9 +16,6 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED
 from regmixup.types import Predictions, Quantity, Row, higher_is_better
 
-PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
-"""Metrics that are not fractions, and so not shown in percent."""
-
 
 @dataclass(frozen=True)
 class Difference:

@@ -18,7 +18,7 @@ from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.metrics.calibration import Reliability, reliability
 from regmixup.metrics.detection import TPR, needed_count, roc_curve
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores import FittedScore, score_all
+from regmixup.metrics.scores import FittedScore, fit_scores, score_all
 from regmixup.metrics.selective import risk_coverage
 from regmixup.posthoc import probabilities
 from regmixup.types import Predictions
@@ -29,10 +29,35 @@ COVERAGE = tuple(step / 50 for step in range(1, 51))
 """Where risk-coverage curves are sampled."""
 NUM_BINS = 256
 """Bins of a score's histogram: finer than any drawing, so that those of several runs can be added in coarser ones."""
-
-
 BIN_IMAGES, MOST_BINS = 20, 15
 """Bins of equal mass: images in each, at least, where there are so many, and how many bins at most."""
+
+Look = Callable[[Sequence[int]], Sequence[Any]]
+"""Images by their places in a set: tensors (C, H, W), uint8 or in [0, 1], arrays (H, W, C), PIL images, or files."""
+
+
+def model_figures(
+    versions: Mapping[str, Predictions],
+    ood: Sequence[Predictions],
+    *,
+    train: Predictions | None = None,
+    looks: Mapping[str, Look] | None = None,
+    classes: Sequence[str] = (),
+    equal_mass: bool = False,
+) -> dict[str, Any]:
+    """Return what the figures draw of one model: "reliability", "scores" and, with `looks`, "examples".
+
+    versions: the test predictions as they are ("none") and, where there is a temperature, with it ("temperature").
+    train: what scores of features are fitted on. looks, classes: see `examples`. equal_mass: see `reliability_bins`.
+    """
+    test = versions["none"]
+    figures: dict[str, Any] = {
+        "reliability": reliability_bins(versions, equal_mass=equal_mass),
+        "scores": score_curves(test, ood, fit_scores(train)),
+    }
+    if looks:
+        figures["examples"] = examples(test, ood, looks, classes=classes)
+    return figures
 
 
 def reliability_bins(
@@ -173,9 +198,6 @@ EXAMPLES = 8
 """Examples of each kind."""
 SIDE = 64
 """The longest side of a thumbnail, in pixels."""
-
-Look = Callable[[Sequence[int]], Sequence[Any]]
-"""Images by their places in a set: tensors (C, H, W), uint8 or in [0, 1], arrays (H, W, C), PIL images, or files."""
 
 
 def examples(

@@ -94,8 +94,8 @@ def evaluate(
     ['noise', 'test']
     """
     if isinstance(subject, ModelPredictions):
-        others: Sequence[object] = (loaders, validation, train, posthoc, temperature)
-        if shift or ood or any(argument is not None for argument in others):
+        arguments: Sequence[object] = (loaders, validation, train, posthoc, temperature)
+        if shift or ood or any(argument is not None for argument in arguments):
             names = "loaders, validation, train, shift, ood, posthoc and temperature"
             raise ValueError(f"{names} must be left out with ModelPredictions, which hold all of these")
         model = subject
@@ -111,7 +111,8 @@ def evaluate(
         model = replace(sets, train=train, posthoc=posthoc, temperature=temperature)
     else:
         raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}")
-    _check_sets(model, groups or {})
+    _check_names(model, groups or {})
+    _check_predictions(model)
     _check_fitted_on(model)
     if model.test.role == "train":
         warnings.warn(f"{model.test.dataset} are train images of the model, so these are no test results", stacklevel=2)
@@ -183,8 +184,8 @@ def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> Mod
     )
 
 
-def _check_sets(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) -> None:
-    """Raise unless the sets are of one model, with logits that can be measured, each once, and groups name OOD sets."""
+def _check_names(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) -> None:
+    """Raise unless names tell the sets apart, and groups name OOD sets."""
     for sets in (model.shift, model.ood):
         name, count = max(Counter(p.dataset for p in sets).items(), key=lambda entry: entry[1], default=("", 0))
         if count > 1:
@@ -200,6 +201,10 @@ def _check_sets(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) ->
             raise ValueError(f"group {group!r} {contract}, got {datasets!r}")
         if group in names and listed != [group]:
             raise ValueError(f"group {group!r} must have another name than the OOD set {group!r}, got {datasets!r}")
+
+
+def _check_predictions(model: ModelPredictions) -> None:
+    """Raise unless all sets are of one model, with logits that can be measured, and no OOD set is the test set."""
     test = model.test
     for predictions in (test, *filter(None, (model.validation, model.train)), *model.shift, *model.ood):
         name = predictions.dataset or "a set"

@@ -102,7 +102,8 @@ def _cells(keys: str, body: str) -> list[PaperCell]:
     columns = []
     for line in keys.strip().splitlines():
         quantity, _, datasets = line.partition(" : ")
-        columns += [(*quantity.split(), *found) for found in re.findall(r"([^\s\[]+)(?:\[(.*?)\])?", datasets)]
+        places = re.findall(r"([^\s\[]+)(?:\[(.*?)\])?", datasets)  # pairs of a dataset and a setting
+        columns += [(*quantity.split(), *place) for place in places]
     cells, network = [], ""
     for line in body.strip().splitlines():
         if line.startswith("=="):

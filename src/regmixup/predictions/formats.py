@@ -6,7 +6,6 @@ Each reader returns arrays by name, and notes in words what it decided where the
 from __future__ import annotations
 
 import csv
-import re
 import zipfile
 from array import array
 from collections.abc import Callable, Sequence
@@ -55,10 +54,11 @@ def read(path: Path, *, columns: Sequence[str] = ()) -> Contents:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
-def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]:
+def number_labels(labels: Any, names: Sequence[str]) -> tuple[Any, str]:
     """Return labels (N,) as integers, and what was decided: names of classes become their places among these.
 
     Numbers are names, too, where all of them are among classes that are called by numbers, such as 1 to K.
+    names: those of the classes; none where the file does not have them.
 
     >>> number_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     (array([1, 0]), 'labels are names of classes')
@@ -66,23 +66,20 @@ def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iufU":
         return labels, ""  # which `Predictions` describes in its error
-    names = [str(name) for name in ([] if classes is None else classes)]
     if all(name.isdecimal() for name in names):
         names = [str(int(name)) for name in names]  # 01 is called by a number, too
-    places = {name: place for place, name in enumerate(names)}
-    texts = [str(label) for label in array.tolist()]
-    if not places.keys() >= {*texts}:  # they are no names as they are written
+    if not {*names}.issuperset(map(str, array.tolist())):  # they are no names as they are written
         array = _whole(array)
-        texts = [str(label) for label in array.tolist()]
+    texts = [str(label) for label in array.tolist()]
+    places = {name: place for place, name in enumerate(names)}
     strange = [text for text in texts if text not in places]
-    counted_from_0 = names == [str(place) for place in range(len(names))]
-    if array.dtype.kind in "iu" and (strange or counted_from_0):
+    if not strange:
+        counted_from_0 = list(places) == [str(place) for place in range(len(names))]
+        return np.array([places[text] for text in texts]), "" if counted_from_0 else "labels are names of classes"
+    if array.dtype.kind in "iu":
         return array, ""
-    if strange:
-        contract = "labels must be numbers, or among the classes that the file names"
-        raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[0][:80]!r}")
-    numbers = np.array([places[text] for text in texts])
-    return numbers, "" if counted_from_0 else "labels are names of classes"
+    contract = "labels must be numbers, or among the classes that the file names"
+    raise ValueError(f"{contract} ({', '.join(places)[:80] or 'none'}), got {strange[0][:80]!r}")
 
 
 def _whole(labels: np.ndarray) -> np.ndarray:
@@ -130,7 +127,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
 
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
-_PREFIX = re.compile(r"(?:(logit|prob|class)s?_)?(.+)", re.IGNORECASE)
+_PREFIXES = {"logit": "logit", "logits": "logit", "prob": "prob", "probs": "prob", "class": "class"}
 
 
 class _Column(NamedTuple):
@@ -148,8 +145,9 @@ def _column(place: int, name: str) -> _Column:
     (_Column(place=2, name='Logits_cat', prefix='logit', class_name='cat'),
      _Column(place=3, name='horse', prefix='', class_name='horse'))
     """
-    prefix, class_name = _PREFIX.fullmatch(name).groups() if name else ("", "")  # type: ignore[union-attr]
-    return _Column(place, name, (prefix or "").lower(), class_name)
+    word, _, class_name = name.partition("_")
+    prefix = _PREFIXES.get(word.lower(), "") if class_name else ""
+    return _Column(place, name, prefix, class_name if prefix else name)
 
 
 def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
@@ -163,33 +161,37 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
         if len(of_labels) > 1:
             names = ", ".join(column.name for column in of_labels)
             raise ValueError(f"the first line must name one column of labels, got {names}")
-        others = [column for column in columns if column not in of_labels]
-        named = _class_columns(others, patterns)
-        chosen = named or others
-        numbers, labels = array("d"), []
+        unlabelled = [column for column in columns if column not in of_labels]
+        named = _class_columns(unlabelled, patterns)
+        chosen = named or unlabelled
+        numbers, labels = array("d"), list[str]()
         for cells in filter(None, lines):
-            if len(cells) != len(columns):
-                contract = f"line {lines.line_num} must have {len(columns)} columns"
-                raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
-            try:
-                numbers.extend(float(cells[column.place]) for column in chosen)
-            except ValueError as error:
-                contract = f"line {lines.line_num} must hold numbers for the classes, or --columns must name these"
-                raise ValueError(f"{contract}: {error}; {_got(columns)}") from error
+            numbers.extend(_numbers(cells, columns, chosen, line=lines.line_num))
             labels += [cells[column.place].strip() for column in of_labels]
     if not (numbers or labels):
         raise ValueError("it is empty: there is no line of numbers")
     # Without a name that tells, columns are the classes only if they are called as the labels that occur.
-    if not named and (patterns or {column.name for column in others} != set(labels)):
+    if not named and (patterns or {column.name for column in unlabelled} != set(labels)):
         raise ValueError(
             "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
-            f"K - 1; or name them, such as --columns 'logit_*', {_got(others)}"
+            f"K - 1; or name them, such as --columns 'logit_*', {_got(unlabelled)}"
         )
     arrays = _by_field(np.array(numbers).reshape(-1, len(chosen)), chosen)
     if of_labels:
         arrays["labels"] = np.array(labels)
-    left_out = [repr(column.name) for column in others if column not in chosen]
+    left_out = [repr(column.name) for column in unlabelled if column not in chosen]
     return Contents(arrays, notes=[f"left out: {', '.join(left_out)}"] if left_out else [])
+
+
+def _numbers(cells: Sequence[str], columns: Sequence[_Column], chosen: Sequence[_Column], *, line: int) -> list[float]:
+    """Return the numbers of a line in the chosen columns. line: its number, for the error."""
+    if len(cells) != len(columns):
+        raise ValueError(f"line {line} must have {len(columns)} columns, got {len(cells)}: {cells!r:.80}")
+    try:
+        return [float(cells[column.place]) for column in chosen]
+    except ValueError as error:
+        contract = f"line {line} must hold numbers for the classes, or --columns must name these"
+        raise ValueError(f"{contract}: {error}; {_got(columns)}") from error
 
 
 def _by_field(table: np.ndarray, columns: Sequence[_Column]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def predict_batches(
     role: what the dataset is for; "" reads it from the name.
     precision: of the forward passes; see `regmixup.networks.precision`. float32 is float32 on CUDA, too, and not TF32.
     """
-    device = weights_device(model)
+    device, head = weights_device(model), _head_of(model)
     check_precision(precision, device)
     logits: list[Tensor] = []
     labels: list[Tensor] = []
@@ -54,24 +55,13 @@ def predict_batches(
             variances.append(head.variance(inputs[0]).float().cpu())
 
     # What reaches the head, whatever `forward` does before it; one pass gives all.
-    # No isinstance of a protocol: from Python 3.12 on it does not see submodules, which nn.Module keeps in a dict.
-    head = getattr(model, "head", None)
-    if not isinstance(head, nn.Module) or not callable(getattr(model, "features", None)):
-        head = None
-    hook = head.register_forward_pre_hook(look) if head is not None else None
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
+    hook = head.register_forward_pre_hook(look) if head is not None else nullcontext()
+    with hook, _evaluation_mode(model):
         for batch in batches:
             x, y = pair_of(batch, dataset, labelled=labelled)
             with products(precision), autocast(precision, device):
                 logits.append(logits_of(model, to_float(x.to(device, non_blocking=True))).float())
             labels.append(y.cpu())
-    finally:
-        if hook is not None:
-            hook.remove()
-        for module, training in modes.items():
-            module.training = training
     if not logits:
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
     all_logits, all_labels = torch.cat(logits).cpu(), torch.cat(labels)
@@ -89,6 +79,25 @@ def predict_batches(
         of_known = ClassMoments.of(torch.cat(reached)[known], all_labels.to(device)[known], all_logits.shape[1])
         stored |= of_known.packed()
     return Predictions(all_logits, all_labels, **stored, dataset=dataset, role=role)
+
+
+def _head_of(model: nn.Module) -> nn.Module | None:
+    """Return the head of a model that has `features` and `head`; None for any other model."""
+    # No isinstance of a protocol: from Python 3.12 on it does not see submodules, which nn.Module keeps in a dict.
+    head = getattr(model, "head", None)
+    return head if isinstance(head, nn.Module) and callable(getattr(model, "features", None)) else None
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Set a model to evaluation mode; at the end every module is back in the mode that it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:

@@ -97,6 +97,8 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
     if labels is not None:
         if "labels" in contents.arrays:
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
+        if Path(labels).suffix != ".npy":
+            raise ValueError(f"labels must be an .npy file, got {labels}")
         contents.arrays["labels"] = read(Path(labels)).arrays["logits"]  # the only array of an .npy file
     for name in contents.arrays:
         check_name(f"key in {path}", name, (*TENSORS, "classes"))
@@ -135,15 +137,15 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
     """Return the content of a file as Predictions. dataset: the name for one that does not state it."""
     arrays, info, notes = contents.arrays, dict(contents.info), contents.notes
     classes = arrays.pop("classes", None)
+    names = [str(name) for name in classes] if classes is not None else []
     if "labels" in arrays:
-        arrays["labels"], note = number_labels(arrays["labels"], classes)
+        arrays["labels"], note = number_labels(arrays["labels"], names)
         notes += [note] if note else []
     tensors = {name: as_tensor(name, array) for name, array in arrays.items()}
     table = tensors.get("logits", tensors.get("probs"))
     if table is None or table.ndim != 2 or len(table) == 0 or table.shape[1] < 2:
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
         raise ValueError(f"it must hold logits or probs of shape (N, K), N >= 1, K >= 2, got {shapes or 'nothing'}")
-    names = [str(name) for name in ([] if classes is None else classes)]
     if classes is not None and not len({*names}) == len(names) == table.shape[1]:
         raise ValueError(f"classes must be {table.shape[1]} different names, got {shortened(names, 20)}")
     tensors.setdefault("labels", torch.full((len(table),), -1))

@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from regmixup.evaluation.class_subset import restrict_predictions
-from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
-from regmixup.evaluation.curves import (
-    Look,
-    accepting_threshold,
-    competing_classes,
-    examples,
-    reliability_bins,
-    score_curves,
-)  # fmt: skip
+from regmixup.evaluation.compare import Difference, Measured, measure_models
+from regmixup.evaluation.curves import Look, accepting_threshold, competing_classes, model_figures
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
@@ -42,6 +35,8 @@ Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
 _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 """Scores as prose writes them, where their names are not words."""
+_PLAIN = ("nll", "temperature")
+"""Metrics of a summary that are not fractions, and so not shown in percent."""
 _MOST_SETS = 4
 MEANINGS = {
     "accuracy": "the share of images whose most probable class is the true one",
@@ -194,7 +189,7 @@ def shown(metric: str, value: float, *, signed: bool = False) -> str:
     ('95.12', '0.2500', '−1.00')
     """
     sign = "+" if signed else ""
-    return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
+    return (f"{value:{sign}.4f}" if metric in _PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
 
 
 def _interval(metric: str, low: float | None, high: float | None, *, signed: bool = False) -> str:
@@ -254,9 +249,11 @@ def _page_data(
     names = model_names(measured)
     rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
-    figures = [
-        [_figures(model, rows, looks, classes)] for model, rows in zip(measured.models, measured.rows, strict=True)
-    ]
+    figures = []
+    for model, of_model in zip(measured.models, measured.rows, strict=True):
+        versions, ood = _versions(model, of_model), [_treated(model, predictions) for predictions in model.ood]
+        drawn = model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
+        figures.append([drawn])  # as of a method with one run
     setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
     return {**script_constants(), "equalMass": True, "settings": [setting]}
 
@@ -265,41 +262,32 @@ def _look(images: Look | Sequence[Any]) -> Look:
     return images if callable(images) else lambda places: [images[place] for place in places]
 
 
-def _figures(
-    model: ModelPredictions, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
-) -> dict[str, Any]:
-    """Return what the figures draw of one model, in the form that a study stores of a run."""
-    versions, ood = _versions(model, rows), [_treated(model, predictions) for predictions in model.ood]
-    figures = {
-        "reliability": reliability_bins(versions, equal_mass=True),
-        "scores": score_curves(versions["none"], ood, fit_scores(model.train)),
-    }
-    if looks:
-        figures["examples"] = examples(versions["none"], ood, looks, classes=classes)
-    return figures
-
-
-def _treated(model: ModelPredictions, predictions: Predictions, *temperature: float) -> Predictions:
-    return (model.posthoc if model.posthoc is not None else as_given)(predictions, *temperature)
+def _treated(model: ModelPredictions, predictions: Predictions, temperature: float = 1.0) -> Predictions:
+    return (model.posthoc or as_given)(predictions, temperature)
 
 
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:
     """Return the test predictions as they are and, where there is a temperature, with it."""
-    scaled = (_treated(model, model.test, row.value) for row in rows if row.metric == "temperature")
-    return dict(zip(("none", SCALED), (_treated(model, model.test), *scaled), strict=False))
+    versions = {"none": _treated(model, model.test)}
+    for row in rows:
+        if row.metric == "temperature":
+            versions[SCALED] = _treated(model, model.test, row.value)
+    return versions
 
 
 def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[str], errors_by: str) -> Answers:
     """Return the answers of a model without a predictor: with T where there is one, at thresholds for fixed shares."""
     model = measured.models[0]
-    plain, *scaled = (restrict_predictions(version) for version in _versions(model, measured.rows[0]).values())
-    top, scores = probabilities([plain, *scaled][-1]).max(dim=1), score_all(plain, fit_scores(model.train))
+    versions = _versions(model, measured.rows[0])
+    unscaled = restrict_predictions(versions["none"])
+    top = probabilities(restrict_predictions(versions.get(SCALED, versions["none"]))).max(dim=1)
+    scores = score_all(unscaled, fit_scores(model.train))
     score = scores.get(errors_by, scores["max_probability"])
     rules = {
         f"answers {100 * share:g} % of the test images": accepting_threshold(score, share) for share in (0.95, 0.8)
     }
     return Answers(
-        truth=plain.labels,
+        truth=unscaled.labels,
         label=top.indices,
         sure=top.values,
         score=score,
@@ -323,11 +311,15 @@ def _remarks(measured: Measured) -> Iterator[str]:
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
-    heads, caption = model_names(measured), f"{units(lines)[0].upper()}{units(lines)[1:]}"
-    if len(heads) > 1:
-        caption = f"{caption}; difference: {' − '.join(heads)}"
-    heads = [*heads, "difference"] if len(heads) > 1 else ["value"]
-    return fill("evaluation.html", "summary", caption, heads, lines, dict(MEANINGS), list(_remarks(measured)))
+    names, caption = model_names(measured), units(lines)
+    caption = caption[0].upper() + caption[1:]  # not `capitalize`, which makes small letters of the names in it
+    heads = ["value"]
+    if len(names) > 1:
+        heads = [*names, "difference"]
+        caption += f"; difference: {' − '.join(names)}"
+    meanings = dict(MEANINGS)
+    explained = [(line, meanings.pop(line.quantity.metric, "")) for line in lines]  # where its metric comes first
+    return fill("evaluation.html", "summary", caption, heads, explained, list(_remarks(measured)))
 
 
 def _sources(measured: Measured) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from scipy.stats import rankdata
-
 from regmixup.methods import images_per_clean_image
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import mean_interval
@@ -83,17 +81,23 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
     the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank. Of equal
     mean ranks the shorter training comes first, by its mean minutes.
     """
-    totals, ranked, seeds = dict.fromkeys(setting.labels, 0.0), _ranked(setting), _shared_seeds(setting)
-    for title, quantities in ranked.items() if seeds else ():
+    from scipy.stats import rankdata  # whose import takes a second
+
+    seeds = _shared_seeds(setting)
+    if not seeds:
+        return {}
+    ranks: dict[str, list[float]] = {label: [] for label in setting.labels}
+    for title, quantities in _ranked(setting).items():
         values = {label: setting.aggregation.average(quantities, label) for label in setting.labels}
         if missing := [label for label, by_seed in values.items() if not by_seed.keys() >= {*seeds}]:
             raise ValueError(f"{title} must be measured for every candidate, got none for {', '.join(missing)}")
         sign = -1 if higher_is_better(quantities[0].metric) else 1
         means = [sign * fmean(by_seed[seed] for seed in seeds) for by_seed in values.values()]
         for label, rank in zip(values, rankdata(means), strict=True):
-            totals[label] += float(rank)
-    ranks = {label: total / len(ranked) for label, total in totals.items()} if seeds else {}
-    return dict(sorted(ranks.items(), key=lambda pair: (pair[1], _minutes(setting.of(pair[0])).value)))
+            ranks[label].append(float(rank))
+    mean_rank = {label: fmean(of_label) for label, of_label in ranks.items()}
+    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _minutes(setting.of(label)).value))
+    return {label: mean_rank[label] for label in order}
 
 
 def rank_caption(setting: Setting) -> str:
@@ -139,17 +143,18 @@ def _columns(setting: Setting) -> list[_Column]:
     """Return the columns that some method has values for."""
     rows = setting.aggregation
     test = tested_set(rows)
-    ood = ood_sets(rows)
-    near = [name for name in ood if name.partition("/")[0] in NEAR.get(test.partition("/")[0], ())]
-    far = [name for name in ood if name not in near]
     columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
     for name in shifted_sets(rows):
         accuracy = [Quantity(name, "accuracy", corruption=MEAN)]
         columns.append(_Column(f"accuracy {name}", accuracy, rank="accuracy under shift"))
-    for title, names in (("near-OOD AUROC by MSP", near), ("far-OOD AUROC by MSP" if near else "AUROC by MSP", far)):
-        if names:
-            auroc = [Quantity(name, "auroc", score="max_probability") for name in names]
-            columns.append(_Column(title, auroc, rank=title if names == near or not near else ""))
+    ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(rows)]
+    near_families = NEAR.get(test.partition("/")[0], ())
+    near = [quantity for quantity in ood if quantity.dataset.partition("/")[0] in near_families]
+    if near:
+        columns.append(_Column("near-OOD AUROC by MSP", near, rank="near-OOD AUROC by MSP"))
+        columns.append(_Column("far-OOD AUROC by MSP", [quantity for quantity in ood if quantity not in near]))
+    else:
+        columns.append(_Column("AUROC by MSP", ood, rank="AUROC by MSP"))
     columns += [
         _Column("ECE", [Quantity(test, "ece")]),
         _Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], scale=1000.0, rank="AUGRC"),

@@ -104,11 +104,6 @@ def definitions(facts: Iterable[tuple[str, str]]) -> str:
     return fill("tables.html", "definitions", facts)
 
 
-def word_table(caption: str, heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """Return a table of words or whole numbers whose headings are buttons that sort."""
-    return fill("tables.html", "word_table", caption, heads, lines)
-
-
 def _lead(results: Results) -> str:
     labels = {run.label for run in results.runs}
     seeds = max(len(setting.of(label)) for setting in results.settings for label in setting.labels)
@@ -125,7 +120,8 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     yield PageSection("results", "Results", fill("study.html", "results", list(zip(titles, tables, strict=True))))
     if results.selected:
         heads, *lines = selection_table(results.selected)
-        yield PageSection("selected", "What was selected, and on what", word_table(SELECTION, heads, lines))
+        chosen = fill("tables.html", "word_table", SELECTION, heads, lines)
+        yield PageSection("selected", "What was selected, and on what", chosen)
     if results.about.strip():
         yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))
     yield from drawn_sections(data, study=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from regmixup import run_folder
-from regmixup.methods import METHODS, REFERENCE
+from regmixup.methods import REFERENCE
 from regmixup.names import shortened
-from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Design
 from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
@@ -29,9 +27,9 @@ class RunRecord:
     """A finished run, as far as a report reads it.
 
     label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from.
-    stem: the stem of the files of its rows and figures. posthoc: its posthoc map, as plain values.
-    calibration: where its T and sigma_0 come from, as the study file says. train_images: how many it was trained on;
-    None where the study does not say so. changed: what it has instead of the method's own parts, in words.
+    stem: the stem of the files of its rows and figures. calibration: where its T and sigma_0 come from.
+    posthoc: its posthoc map, as plain values. train_images: how many it was trained on; None where that is not known.
+    changed: what it has instead of its recipe's values and its method's own parts, in words.
     """
 
     folder: Path
@@ -40,8 +38,8 @@ class RunRecord:
     recipe: str
     seed: int
     stem: str
+    calibration: str
     posthoc: dict[str, Any] | None = None
-    calibration: str = "holdout"
     train_images: int | None = None
     changed: Sequence[str] = ()
 
@@ -131,11 +129,7 @@ class Results:
                 raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
         try:
-            runs = []
-            for entry in study["runs"]:
-                calibration = study["recipes"][entry["recipe"]]["evaluate"]["calibration"]
-                place = folder.parent / entry["folder"]
-                runs.append(RunRecord(**entry | {"calibration": calibration, "folder": place}))
+            runs = [RunRecord(**entry | {"folder": folder.parent / entry["folder"]}) for entry in study["runs"]]
             rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
         except ValueError as error:
             raise ValueError(f"{error}. `regmixup study` makes the file again") from error
@@ -146,8 +140,15 @@ class Results:
             ) from error
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
-        into, ranked = Path(out) if out is not None else folder, study.get("rank", False)
-        return cls(into, study["title"], study["about"], runs, rows, selected, ranked)
+        return cls(
+            folder=Path(out) if out is not None else folder,
+            title=study["title"],
+            about=study["about"],
+            runs=runs,
+            rows=rows,
+            selected=selected,
+            ranked=study["rank"],
+        )
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -177,31 +178,3 @@ def _title(config: dict[str, Any]) -> str:
     'resnet50 on imagenet'
     """
     return f"{config['network'].removeprefix('timm/')} on {config['train_set'].partition('/')[0]}"
-
-
-def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> list[str]:
-    """Return what a configuration (as in config.json) changes in a recipe with a method's own values; [] if unknown.
-
-    >>> changed_fields({"epochs": 30, "lr": 0.1}, recipe="cifar10-wrn28-10", method="dnn")
-    ['epochs 30 instead of 350']
-    >>> changed_fields({"shards": 1}, recipe="cifar10-wrn28-10", method="dnn")
-    []
-    >>> changed_fields({"milestones": []}, recipe="cifar10-wrn28-10", method="dnn")
-    ['milestones none instead of 150, 250']
-    """
-    if recipe not in RECIPES or method not in METHODS:
-        return []
-    fields = METHODS[method].at(recipe).train
-    wanted = {**dataclasses.asdict(RECIPES[recipe]), **fields}
-    wanted["shards"] = wanted["shards"] or 1  # the recipes leave it to the number of processes; the paper had one
-    del wanted["precision"]  # resolved for the device, and so no change of the recipe
-    return [
-        f"{name} {_shown(config[name])} instead of {_shown(value)}"
-        for name, value in wanted.items()
-        if name in config and _shown(config[name]) != _shown(value)
-    ]
-
-
-def _shown(value: Any) -> str:
-    """Return a value as text: JSON has lists where a recipe has tuples."""
-    return (", ".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else str(value)

@@ -18,7 +18,7 @@ from regmixup.report.figures import (
     pooled_reliability,
 )  # fmt: skip
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import ONE_TEMPERATURE, ood_sets
+from regmixup.report.tables import ONE_TEMPERATURE, ood_sets, tested_set
 from regmixup.types import MEAN, Quantity
 
 MOST_SHOWN = 8
@@ -181,9 +181,10 @@ class Cells:
 
     def calibration(self) -> dict[str, Any]:
         """Return ECE on the test set, without and with temperature."""
-        measured = [q for q in self.aggregation.quantities if q.metric == "ece" and not q.corruption]
-        first = {posthoc: [q for q in measured if q.posthoc == posthoc][:1] for posthoc in ("none", SCALED)}
-        return {posthoc: self.column(quantities) for posthoc, quantities in first.items() if quantities}
+        test = tested_set(self.aggregation)
+        quantities = {posthoc: Quantity(test, "ece", posthoc) for posthoc in ("none", SCALED)}
+        measured = self.aggregation.quantities
+        return {posthoc: self.column([ece]) for posthoc, ece in quantities.items() if ece in measured}
 
 
 def _mixing(setting: Setting) -> list[dict[str, Any]]:

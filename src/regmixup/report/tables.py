@@ -14,7 +14,7 @@ from typing import Any
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
 from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, known_method
-from regmixup.report.results import Results, Setting, changed_fields
+from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
@@ -36,10 +36,7 @@ def study_tables(results: Results) -> list[list[Table]]:
 
 def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
     """Make a table of the columns that have a value. subject: distinguishes it from the setting's first table."""
-    changed = {
-        run.label: [*changed_fields(run.config, recipe=run.recipe, method=run.method), *run.changed]
-        for run in setting.runs
-    }
+    changed = {run.label: run.changed for run in setting.runs}
     caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
     label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
     rows = setting.aggregation
@@ -133,8 +130,11 @@ class Table:
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         plain = ", ".join(column.title for column in self.columns if not column.percent)
         yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
-        signs = ["bold: best single model"] * any(cell.best for cell in cells)
-        signs += ["underlined: best of all with ensembles"] * any(cell.best_overall for cell in cells)
+        signs = []
+        if any(cell.best for cell in cells):
+            signs.append("bold: best single model")
+        if any(cell.best_overall for cell in cells):
+            signs.append("underlined: best of all with ensembles")
         if signs:
             yield f"{', '.join(signs).capitalize()}; equal numbers are tied."
         if any(cell.paper is not None for cell in cells):

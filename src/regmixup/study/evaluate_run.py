@@ -119,24 +119,20 @@ def _measure(
         train_set=config.train_set,
         seed=config.seed,
     )
-    bootstrap = Bootstrap(resamples=evaluation.resamples)
+    measure = partial(evaluate, posthoc=fitted, bootstrap=Bootstrap(resamples=evaluation.resamples), row=template)
     if not evaluation.test:
         # A study that selects, or a companion: validation metrics, and the T with the smallest ECE.
         assert validation is not None, "an evaluation without a test set has a validation set"
-        rows = evaluate(validation, posthoc=fitted, bootstrap=bootstrap, row=template)
         named = replace(template, dataset=validation.dataset, posthoc="temperature", metric="temperature")
-        write_rows(results[0], [*rows, replace(named, value=fit_temperature(fitted, validation))])
+        write_rows(results[0], [*measure(validation), replace(named, value=fit_temperature(fitted, validation))])
         return
-    rows = evaluate(
+    rows = measure(
         predict(evaluation.test).to(place),
         validation=validation,
         temperature=temperature,
         train=scored_train,
-        posthoc=fitted,
         shift=[predict(name).to(place) for name in evaluation.shift_sets()],
         ood=[predict(name).to(place) for name in evaluation.ood],
-        bootstrap=bootstrap,
-        row=template,
     )
     write_rows(results[0], rows)
 

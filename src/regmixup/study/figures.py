@@ -13,8 +13,7 @@ from torch import Tensor
 from regmixup import data
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, pair_ends
-from regmixup.evaluation.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves, thumbnail
-from regmixup.metrics.scores import fit_scores
+from regmixup.evaluation.curves import SIDE, Look, model_figures, path_curves, thumbnail
 from regmixup.training.loading import reader
 from regmixup.types import Predictions
 
@@ -33,23 +32,14 @@ def figure_data(
 ) -> dict[str, Any]:
     """Return the data of a run's figures.
 
-    versions: the test predictions as they are ("none") and at the chosen temperature ("temperature"). train: what
-    scores of features are fitted on. profile: predictions of a `path:` set. classes: those that number the labels; a
-    test folder may lack some of them. root: where the images lie.
+    versions, train: as `model_figures` takes them. profile: predictions of a `path:` set. classes: those that number
+    the labels; a test folder may lack some of them. root: where the images lie.
 
-    The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
-    `regmixup.evaluation.curves` makes them; and with a profile, "path" likewise and "images", the two ends of its
-    first paths with their classes.
+    The result has what `model_figures` returns and, with a profile, "path", as `path_curves` makes it, and "images",
+    the two ends of its first paths with their classes.
     """
-    test = versions["none"]
-    drawn: dict[str, Any] = {
-        "test": test.dataset,
-        "reliability": reliability_bins(versions),
-        "scores": score_curves(test, ood, fit_scores(train)),
-    }
-    looks, _ = find_images([test.dataset, *(predicted.dataset for predicted in ood)], root)
-    if looks:
-        drawn["examples"] = examples(test, ood, looks, classes=classes)
+    looks, _ = find_images([predicted.dataset for predicted in (versions["none"], *ood)], root)
+    drawn = model_figures(versions, ood, train=train, looks=looks, classes=classes)
     if profile is not None:
         drawn["path"] = path_curves(profile, pairs=PAIRS)
         drawn["images"] = _path_ends(profile.dataset.removeprefix("path:"), root)

@@ -217,10 +217,9 @@ def check_new_images(evaluation: Evaluation, train_set: str) -> None:
     from regmixup.data.roles import overlap, role_of
 
     for role, names in {"test": [evaluation.test], "shift": evaluation.shift_sets(), "ood": evaluation.ood}.items():
-        if seen := [name for name in names if name and role_of(name, train_set) == "train"]:
-            raise ValueError(
-                f"{role} must be images that were not trained on, got {seen[0]!r} for a model of {train_set}"
-            )
+        if trained_on := [name for name in names if name and role_of(name, train_set) == "train"]:
+            contract = f"{role} must be images that were not trained on"
+            raise ValueError(f"{contract}, got {trained_on[0]!r} for a model of {train_set}")
     for name in evaluation.ood:
         if not find(name).is_interpolated and overlap(find(name), find(evaluation.test)):
             raise ValueError(f"ood must hold other images than the test set {evaluation.test}, got {name!r}")

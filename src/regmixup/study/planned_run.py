@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods
-from regmixup.config import check_choices, check_count, encode, fingerprint, introduced
+from regmixup.config import check_choices, check_count, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import find, sets_of
 from regmixup.networks.precision import Precision
 from regmixup.study.grid import Point
@@ -169,18 +169,31 @@ class PlannedRun:
             "changed": self._changed(),
             "folder": folder,
             "stem": self.stem,
+            "calibration": self.evaluate.calibration,
             "posthoc": encode(self.posthoc) if self.posthoc is not None else None,
         }
 
     def _changed(self) -> list[str]:
-        """Return what it has instead of its method's own parts, in words; nothing where the label names values."""
+        """Return what it has instead of its recipe's values and its method's own parts, in words.
+
+        Of parts nothing is said where the label names values; of the precision never, as it follows the device.
+        """
         from regmixup.training.config import configure
 
-        if self.point.varied:
-            return []
-        usual = configure(self.recipe, self.method, seed=self.config.seed)
-        parts = {
-            name: (getattr(self.config, name), getattr(usual, name)) for name in ("objective", "constraint", "head")
-        }
-        parts["posthoc"] = self.posthoc, usual_posthoc(self.method, self.recipe)
-        return [f"{name} {own} instead of {other}" for name, (own, other) in parts.items() if own != other]
+        silent = {"precision", *(("objective", "constraint", "head", "posthoc") if self.point.varied else ())}
+        usual = values_of(configure(self.recipe, self.method, seed=self.config.seed))
+        usual["posthoc"] = usual_posthoc(self.method, self.recipe)
+        planned = {**values_of(self.config), "posthoc": self.posthoc}
+        return [
+            f"{name} {_worded(value)} instead of {_worded(usual[name])}"
+            for name, value in planned.items()
+            if name not in silent and value != usual[name]
+        ]
+
+
+def _worded(value: object) -> str:
+    """
+    >>> _worded((60, 120)), _worded(()), _worded(0.1)
+    ('60, 120', 'none', '0.1')
+    """
+    return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

@@ -167,9 +167,7 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
         rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
         write_rows(folder / "rows.csv", rows)
-        # At smoke scale the sets are not those of the study file.
-        by_recipe = {planned.recipe: {"evaluate": encode(planned.evaluate)} for planned in study.runs()}
-        record = {**encode(study), "recipes": by_recipe, "runs": entries, "rows_digest": digest(folder / "rows.csv")}
+        record = {**encode(study), "runs": entries, "rows_digest": digest(folder / "rows.csv")}
         write_json(folder / "study.json", record)
         write_selected(study, folder)
 

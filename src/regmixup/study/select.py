@@ -117,16 +117,7 @@ def take_selected(study: Study, path: Path) -> Study:
     It has a name of its own, as it trains other models. A method without a choice in `path` keeps its values, but where
     the study confirms a search, that is an error, and so is a choice of another study.
     """
-    try:
-        choices = [Choice(**entry) for entry in read_json(path)]
-    except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f"selected must be the selected.json of a study, got {path}: {error}") from error
-    for choice in choices if study.scale == "full" else ():
-        if choice.scale != "full":
-            raise ValueError(f"{path} was chosen at smoke scale, which says nothing about {choice.recipe}")
-        if study.confirms and choice.study != study.confirms:
-            raise ValueError(f"{path} must hold choices of {study.confirms}, got those of {choice.study}")
-    fields = {(choice.recipe, choice.method): choice.fields for choice in choices}
+    fields = {(choice.recipe, choice.method): choice.fields for choice in _read_choices(study, path)}
     lines = [(recipe, method) for recipe in study.recipes for method in study.methods_of(recipe)]
     taken = [line for line in lines if fields.get(line)]
     if not taken or (study.confirms and not fields.keys() >= {*lines}):  # a search that goes on has chosen for some
@@ -140,3 +131,19 @@ def take_selected(study: Study, path: Path) -> Study:
         values = ", ".join(f"{name} {value}" for name, value in fields[recipe, method].items())
         about += f" {method} of {recipe}: {values}."
     return replace(study, name=f"{study.name}-selected", selected=selected, about=about)
+
+
+def _read_choices(study: Study, path: Path) -> list[Choice]:
+    """Read selected.json; raise for choices that a study of full scale must not take."""
+    try:
+        choices = [Choice(**entry) for entry in read_json(path)]
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f"selected must be the selected.json of a study, got {path}: {error}") from error
+    if study.scale != "full":
+        return choices
+    for choice in choices:
+        if choice.scale != "full":
+            raise ValueError(f"{path} was chosen at smoke scale, which says nothing about {choice.recipe}")
+        if study.confirms and choice.study != study.confirms:
+            raise ValueError(f"{path} must hold choices of {study.confirms}, got those of {choice.study}")
+    return choices
