@@ -88,9 +88,9 @@ def train(
         options: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
         options |= {"tensorboard": tensorboard, "dry_run": dry_run, "on_start": on_start}
         run = Run.of(resolve(config, device, world=ranks.world), runs)
-        if not is_finished(run, ranks, root):
+        if must_train(run, ranks, root):
             for index, member in enumerate(run.members()):
-                if member is run or not is_finished(member, ranks, root):
+                if member is run or must_train(member, ranks, root):
                     earlier = index * config.total_epochs
                     counted_step, counted_epoch = counted_on(on_step, earlier), counted_on(on_epoch, earlier)
                     train_model(member, ranks, **options, on_step=counted_step, on_epoch=counted_epoch)
@@ -100,12 +100,12 @@ def train(
     return run
 
 
-def is_finished(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
-    """Return whether a run has ended, on all ranks; raise if the images that it was trained on have changed since."""
+def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
+    """Return, on all ranks, whether a run is not finished; raise if one that is has other images now than it had."""
     finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
     if finished and ranks.first:
         check_folder_unchanged(run, root)
-    return finished
+    return not finished
 
 
 def train_model(
