@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -92,8 +92,12 @@ def train(
             for index, member in enumerate(run.members()):
                 if member is run or must_train(member, ranks, root):
                     earlier = index * config.total_epochs
-                    counted_step, counted_epoch = counted_on(on_step, earlier), counted_on(on_epoch, earlier)
-                    train_model(member, ranks, **options, on_step=counted_step, on_epoch=counted_epoch)
+                    options |= {"on_step": counted_on(on_step, earlier), "on_epoch": counted_on(on_epoch, earlier)}
+                    with started(member, ranks, **options) as (training, stop):
+                        if not dry_run:
+                            training.run_epochs(stop)
+                            conclude(training, stop)
+                    del training  # so that the next member finds its memory free
             if config.members > 1 and ranks.first and not dry_run:
                 record_ensemble(run)
         ranks.wait()
@@ -108,7 +112,8 @@ def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
     return not finished
 
 
-def train_model(
+@contextmanager
+def started(
     run: Run,
     ranks: Ranks,
     *,
@@ -121,8 +126,8 @@ def train_model(
     on_start: Callable[[str], None] | None,
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
-) -> None:
-    """Train one model from the last checkpoint, or from the beginning, to the end; arguments as those of `train`."""
+) -> Iterator[tuple[Training, Stop]]:
+    """Set up the training of one model, at its last checkpoint or at the beginning; arguments as those of `train`."""
     config = run.config
     check_present(device)
     with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
@@ -134,6 +139,7 @@ def train_model(
         if dry_run:
             if ranks.first:  # each would remove the folder that another one tries
                 check_writable(run.folder / run_folder.CONFIG)
+            yield training, stop
             return
         with run.owned(ranks), ExitStack() as stack:
             resume(training)
@@ -144,8 +150,7 @@ def train_model(
             training.on_epoch += [on_epoch] if on_epoch is not None else []
             if on_start is not None:
                 on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-            training.run_epochs(stop)
-            conclude(training, stop)
+            yield training, stop
 
 
 def draw_curves(training: Training, stack: ExitStack) -> None:
