@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -33,6 +34,8 @@ MEMBERS = {"deep-ensemble": 5}
 _OF_RECIPE = {"epochs", "precision", "bn"}
 
 OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
+OTHER_CIFAR_LIST = {"cifar10": "cifar100/openood-cifar10", "cifar100": "cifar10/openood-test"}
+WHOLE_TESTS = tuple(f"{family}/test" for family in OTHER_CIFAR)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
 
 
@@ -90,7 +93,10 @@ class Quantity:
 
 
 def quantities(family: str) -> dict[str, Quantity]:
-    """Return the quantities of the tables for a train set, by the names that results.csv has."""
+    """Return the quantities of the tables for a train set, by the names that results.csv has.
+
+    A list is OpenOOD's, without the images that a validation list has used; in-distribution are all test images.
+    """
     test, shifted = f"{family}/test", f"{family}-c (rebuilt)"
     named = {
         "accuracy": Quantity(test, "accuracy"),
@@ -109,7 +115,13 @@ def quantities(family: str) -> dict[str, Quantity]:
         "failure AUROC": Quantity(test, "failure_auroc", "max_probability"),
         "Fisher": Quantity(test, "fisher_criterion", scale=1.0),
     }
-    sets = {"other CIFAR": OTHER_CIFAR[family], "SVHN": "svhn/test", "Tiny-ImageNet": "tiny-imagenet/val"}
+    sets = {
+        "other CIFAR": OTHER_CIFAR[family],
+        "SVHN": "svhn/test",
+        "Tiny-ImageNet": "tiny-imagenet/val",
+        "other CIFAR list": OTHER_CIFAR_LIST[family],
+        "Tiny-ImageNet list": f"tiny-imagenet/openood-{family}",
+    }
     for name, dataset in sets.items():
         for short, score in SCORES.items():
             named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score)
@@ -125,9 +137,13 @@ def method_of(label: str) -> tuple[str, str]:
 
     >>> method_of("dnn(epochs=25, bn=refreshed)"), method_of("regmixup(alpha=1)")
     (('dnn', 'refreshed'), ('regmixup(alpha=1)', 'trained'))
+    >>> method_of("pixmix(pictures=('gratings', 'perlin'), epochs=97)")[0]
+    "pixmix(pictures=('gratings', 'perlin'))"
     """
     name, opened, values = label.partition("(")
-    fields = dict(text.split("=", 1) for text in re.split(r", ?", values.removesuffix(")"))) if opened else {}
+    # A comma inside a value is not followed by a name and an equals sign.
+    texts = re.split(r", (?=[\w.]+=)", values.removesuffix(")")) if opened else []
+    fields = dict(text.split("=", 1) for text in texts)
     kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in _OF_RECIPE)
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
@@ -141,12 +157,19 @@ def _rows(folder: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 @cache
-def load() -> dict[Setting, Values]:
-    """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run"."""
+def load(study: str = "*") -> dict[Setting, Values]:
+    """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run".
+
+    study: read the archives of this one alone; default, those of all studies, whose seeds are put together where they
+    trained alike. Only evaluations on all test images count: the same networks measured against a part of them, as
+    `scores` does, have other values under the same names.
+    """
     settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
-    for note in sorted(RESULTS.glob("*/*/archive.json")):
+    for note in sorted(RESULTS.glob(f"{study}/*/archive.json")):
         config = json.loads((note.parent / "config.json").read_text())
         for label, rows in _rows(note.parent):
+            if rows[0]["dataset"] not in WHOLE_TESTS:
+                continue
             method, statistics = method_of(label)
             setting = Setting(
                 config["train_set"], config["network"], config["epochs"], method, statistics, config["precision"]
@@ -178,9 +201,10 @@ def _fisher_by_severity(rows: list[dict[str, str]]) -> dict[str, float]:
 
 
 def _add_means(values: Values) -> None:
-    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet."""
-    for short in SCORES:
-        near = [values.get(f"{name} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
+    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets and of OpenOOD's lists."""
+    for short, kind in product(SCORES, ("", " list")):
+        near = [values.get(f"{name}{kind} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
         seeds = near[0].keys() & near[1].keys()
         if seeds:
-            values[f"near-OOD AUROC by {short}"] = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
+            means = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
+            values[f"near-OOD{kind} AUROC by {short}"] = means

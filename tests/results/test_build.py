@@ -83,7 +83,10 @@ def archived_values():
         config = json.loads(config_file.read_text())
         setting = tuple(config[key] for key in ("train_set", "network", "epochs", "precision"))
         for file in config_file.parent.glob("rows-*.csv.gz"):
-            for row in csv.DictReader(gzip.decompress(file.read_bytes()).decode().splitlines()):
+            rows = list(csv.DictReader(gzip.decompress(file.read_bytes()).decode().splitlines()))
+            if not rows[0]["dataset"].endswith("/test"):  # measured against other in-distribution images
+                continue
+            for row in rows:
                 if row["posthoc"] == "none" and not row["severity"]:
                     place = tuple(row[key] for key in ("dataset", "metric", "score", "corruption"))
                     values[setting, row["method"], place][config["seed"]] = float(row["value"])
