@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from regmixup import data
+from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
+from regmixup.data.files import data_root
 from regmixup.data.images import LabelledImages, pair_ends
 from regmixup.evaluation.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves, thumbnail
 from regmixup.metrics.scores import fit_scores
@@ -67,12 +69,22 @@ def find_images(
     classes: tuple[str, ...] = ()
     for name in names:
         try:
-            source = data.load(name, root=root)
+            source = _load(name, data_root(root))
         except (OSError, ValueError):
             continue
         looks[name] = partial(_thumbnails, source, side)
         classes = source.classes if name == names[0] else classes
     return looks, classes
+
+
+def _load(name: str, root: Path) -> LabelledImages:
+    """Load a set: one whose content is fixed once, as all runs of a study show images of the same sets."""
+    return data.load(name, root=root) if find(name).may_change else _load_fixed(name, root)
+
+
+@lru_cache(maxsize=8)
+def _load_fixed(name: str, root: Path) -> LabelledImages:
+    return data.load(name, root=root)
 
 
 def _thumbnails(source: LabelledImages, side: int, places: Sequence[int]) -> list[Tensor]:
