@@ -22,14 +22,19 @@ RESULTS = Path(__file__).parent
 STEP_TIMES = RESULTS.parent / "src" / "regmixup" / "study" / "step_times.toml"
 STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
-MILLISECONDS = {
-    network: {1.0: times["dnn"], 2.0: times["regmixup"]}
+STEPS = {
+    network: times
     for network, times in tomllib.loads(STEP_TIMES.read_text(encoding="utf-8"))["compiled"].items()
     if network != "how"
 }
-"""Milliseconds of a step by network and images forwarded for a clean one: one H200, nothing beside it."""
-FORWARDED = {"regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0}
-"""Images that a step forwards for a clean one, where that is not one."""
+"""Milliseconds of a step by network and method: one H200, nothing beside it."""
+MILLISECONDS = {network: {1.0: times["dnn"], 2.0: times["regmixup"]} for network, times in STEPS.items()}
+"""The same by the images forwarded for a clean one, for methods without a measurement of their own."""
+FORWARDED = {
+    "regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0,
+    "pixmix": 2.0, "rotation": 4.0, "fmfp": 2.0, "sure": 4.0,
+}  # fmt: skip
+"""Images that a step forwards for a clean one, where that is not one; FMFP and SURE forward all of them twice."""
 MEMBERS = {"deep-ensemble": 5}
 _OF_RECIPE = {"epochs", "precision", "bn"}
 
@@ -62,7 +67,8 @@ class Setting:
     @property
     def forwarded(self) -> float:
         """Return how many images a step forwards for a clean one."""
-        return FORWARDED.get(self.method.partition("(")[0], 1.0)
+        passes = 2.0 if "sharpness=" in self.method else 1.0
+        return passes * FORWARDED.get(self.method.partition("(")[0], 1.0)
 
     @property
     def images(self) -> float:
@@ -71,13 +77,15 @@ class Setting:
 
     @property
     def minutes(self) -> float | None:
-        """Return the GPU minutes of training alone on one H200; None where no step of that size was measured."""
-        steps = dict(MILLISECONDS.get(self.network, {}))
-        if self.forwarded == 1.5 and steps:  # a coin at every step between one image and two
-            steps[1.5] = (steps[1.0] + steps[2.0]) / 2
-        if self.forwarded not in steps or "separate" in self.method:
+        """Return the GPU minutes of training alone on one H200; None where no step of that kind was measured."""
+        by_images = dict(MILLISECONDS.get(self.network, {}))
+        if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
+            by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2
+        usual = by_images.get(self.forwarded)
+        step = STEPS.get(self.network, {}).get(self.method.partition("(")[0], usual)
+        if step is None or "separate" in self.method or "sharpness=" in self.method:
             return None
-        return steps[self.forwarded] * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+        return step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
-from comparisons import Difference, welch
+from comparisons import Difference, welch_with_holm
 
 from regmixup.paper import paper_value
-from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
 
 OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
@@ -83,10 +82,12 @@ class Claim:
 
     def verdicts(self, ours: Setting, theirs: Setting) -> dict[str, tuple[str, Difference]]:
         """Return the verdict and the difference for each quantity."""
-        differences = {quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities}
-        measured = {quantity: one for quantity, one in differences.items() if one is not None}
-        corrected = holm({quantity: one.p for quantity, one in measured.items() if one.p is not None})
-        return {q: (self._verdict(q, one, corrected.get(q, 1.0)), one) for q, one in measured.items()}
+        differences = welch_with_holm(ours, theirs, [self.named(quantity) for quantity in self.quantities])
+        quantity_of = {self.named(quantity): quantity for quantity in self.quantities}
+        return {
+            quantity_of[name]: (self._verdict(quantity_of[name], difference, p), difference)
+            for name, (difference, p) in differences.items()
+        }
 
     def _verdict(self, quantity: str, difference: Difference, p: float) -> str:
         if difference.low is None or difference.high is None:

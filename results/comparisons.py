@@ -7,6 +7,7 @@ batch-norm statistics, of the same networks are paired by seed. docs/conventions
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -14,6 +15,7 @@ from archives import Setting, load
 from scipy import stats
 
 from regmixup.names import signed
+from regmixup.report.significance import holm
 
 LEVEL = 0.95
 
@@ -53,9 +55,9 @@ class Difference:
         return f"{signed(self.value, digits)} [{signed(self.low, digits)}, {signed(self.high, digits)}]"
 
 
-def mean_of(setting: Setting, quantity: str) -> Mean | None:
-    """Return the mean of a quantity over the seeds of a setting; None where it was not measured."""
-    values = list(load().get(setting, {}).get(quantity, {}).values())
+def mean_of(setting: Setting, quantity: str, *, study: str = "*") -> Mean | None:
+    """Return the mean of a quantity over the seeds of a setting; None where it was not measured. study: see `load`."""
+    values = list(load(study).get(setting, {}).get(quantity, {}).values())
     if not values:
         return None
     if len(values) == 1:
@@ -65,9 +67,9 @@ def mean_of(setting: Setting, quantity: str) -> Mean | None:
     return Mean(fmean(values), spread, fmean(values) - reach, fmean(values) + reach, len(values))
 
 
-def welch(setting: Setting, reference: Setting, quantity: str) -> Difference | None:
-    """Return the difference of two trainings; None where one of them was not measured."""
-    ours, theirs = (list(load().get(side, {}).get(quantity, {}).values()) for side in (setting, reference))
+def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Difference | None:
+    """Return the difference of two trainings; None where one of them was not measured. study: see `load`."""
+    ours, theirs = (list(load(study).get(side, {}).get(quantity, {}).values()) for side in (setting, reference))
     if not ours or not theirs:
         return None
     value, counts = fmean(ours) - fmean(theirs), (len(ours), len(theirs))
@@ -76,6 +78,20 @@ def welch(setting: Setting, reference: Setting, quantity: str) -> Difference | N
     test = stats.ttest_ind(ours, theirs, equal_var=False)
     low, high = test.confidence_interval(LEVEL)
     return Difference(value, float(low), float(high), float(test.pvalue), counts)
+
+
+def welch_with_holm(
+    setting: Setting, reference: Setting, quantities: Sequence[str], *, study: str = "*"
+) -> dict[str, tuple[Difference, float]]:
+    """Return the differences of two trainings, each with its p after Holm's correction over all these quantities.
+
+    A quantity that was not measured for both is left out; without an interval, p is 1. study: see `load`, "*" for all:
+    a confirmation on fresh seeds must name its own.
+    """
+    differences = {quantity: welch(setting, reference, quantity, study=study) for quantity in quantities}
+    measured = {quantity: one for quantity, one in differences.items() if one is not None}
+    corrected = holm({quantity: one.p for quantity, one in measured.items() if one.p is not None})
+    return {quantity: (one, corrected.get(quantity, 1.0)) for quantity, one in measured.items()}
 
 
 def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: str) -> Difference | None:
