@@ -92,9 +92,21 @@ def float16_calibration_error(uncertainty, right):
     return abs(found).sum() / len(right), (rounding + 2 * matters * moved).mean()
 
 
+def auroc_of_float16(lower, higher):
+    """Return the AUROC of rounded scores, and by how much that of the exact ones may differ: half of the tied pairs."""
+    values, place = np.unique(np.concatenate([lower, higher]), return_inverse=True)
+    counts = [np.bincount(part, minlength=len(values)) for part in np.split(place, [len(lower)])]
+    tied = (counts[0] * counts[1]).sum() / (len(lower) * len(higher))
+    found = roc_auc_score([0] * len(lower) + [1] * len(higher), np.concatenate([lower, higher]))
+    return found, tied / 2 + 1e-9
+
+
 @pytest.mark.parametrize(("planned", "folder"), WITH_OUTCOMES)
 def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planned, folder):
-    """Accuracy exactly; the others to what float16 leaves of a score: ties, and images at the edge of a bin."""
+    """Accuracy exactly; the others to what float16 leaves of a score: ties, and images at the edge of a bin.
+
+    LogitNorm's networks are unsure of every image, where float16 has few numbers; 5,000 validation images are few.
+    """
     rows = rows_of(planned, folder)
     outcomes = np.load(folder / f"outcomes-{planned.stem}.npz")
     sets = planned.evaluate
@@ -103,16 +115,17 @@ def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planne
     assert rows[sets.test, "accuracy", ""].value == pytest.approx(accuracy, abs=1e-12)
     for name, score in (("uncertainty", "max_probability"), ("dempster_shafer", "dempster_shafer")):
         inside = outcomes[f"{sets.test}:{name}"].astype(float)
-        failures = roc_auc_score(~correct, inside)
-        assert rows[sets.test, "failure_auroc", score].value == pytest.approx(failures, abs=2e-4)
+        failures, doubt = auroc_of_float16(inside[correct], inside[~correct])
+        assert abs(rows[sets.test, "failure_auroc", score].value - failures) <= doubt
         generalised = (1 - failures) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
-        assert rows[sets.test, "augrc", score].value == pytest.approx(generalised, abs=2e-5)
+        assert abs(rows[sets.test, "augrc", score].value - generalised) <= doubt * accuracy * (1 - accuracy)
+        assert doubt < 0.05
         for other in sets.ood:
-            outside = outcomes[f"{other}:{name}"].astype(float)
-            found = roc_auc_score([0] * len(inside) + [1] * len(outside), np.concatenate([inside, outside]))
-            assert rows[other, "auroc", score].value == pytest.approx(found, abs=2e-4), other
+            found, doubt = auroc_of_float16(inside, outcomes[f"{other}:{name}"].astype(float))
+            assert abs(rows[other, "auroc", score].value - found) <= doubt, other
+            assert doubt < 0.05
     found, allowed = float16_calibration_error(outcomes[f"{sets.test}:uncertainty"], correct)
-    assert allowed < 1e-3
+    assert allowed < 0.01
     assert rows[sets.test, "ece", ""].value == pytest.approx(found, abs=allowed)
 
 
