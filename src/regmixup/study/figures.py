@@ -16,7 +16,6 @@ from regmixup.data.decode import EvalTransform
 from regmixup.data.files import data_root
 from regmixup.data.images import LabelledImages, pair_ends
 from regmixup.evaluation.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves, thumbnail
-from regmixup.metrics.scores import fit_scores
 from regmixup.training.loading import reader
 from regmixup.types import Predictions
 
@@ -28,26 +27,26 @@ def figure_data(
     versions: Mapping[str, Predictions],
     ood: Sequence[Predictions],
     *,
-    train: Predictions | None = None,
     profile: Predictions | None = None,
     classes: Sequence[str],
     root: str | Path | None = None,
 ) -> dict[str, Any]:
     """Return the data of a run's figures.
 
-    versions: the test predictions as they are ("none") and at the chosen temperature ("temperature"). train: what
-    scores of features are fitted on. profile: predictions of a `path:` set. classes: those that number the labels; a
-    test folder may lack some of them. root: where the images lie.
+    versions: the test predictions as they are ("none") and at the chosen temperature ("temperature"). profile:
+    predictions of a `path:` set. classes: those that number the labels; a test folder may lack some of them. root:
+    where the images lie.
 
     The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
     `regmixup.evaluation.curves` makes them; and with a profile, "path" likewise and "images", the two ends of its
-    first paths with their classes.
+    first paths with their classes. Scores of features have rows and no curves: to fit and compute them a second time
+    would double the time of an evaluation.
     """
     test = versions["none"]
     drawn: dict[str, Any] = {
         "test": test.dataset,
         "reliability": reliability_bins(versions),
-        "scores": score_curves(test, ood, fit_scores(train)),
+        "scores": score_curves(test, ood),
     }
     looks, _ = find_images([test.dataset, *(predicted.dataset for predicted in ood)], root)
     if looks:
