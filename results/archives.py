@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -21,18 +22,25 @@ RESULTS = Path(__file__).parent
 STEP_TIMES = RESULTS.parent / "src" / "regmixup" / "study" / "step_times.toml"
 STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
-MILLISECONDS = {
-    network: {1.0: times["dnn"], 2.0: times["regmixup"]}
+STEPS = {
+    network: times
     for network, times in tomllib.loads(STEP_TIMES.read_text(encoding="utf-8"))["compiled"].items()
     if network != "how"
 }
-"""Milliseconds of a step by network and images forwarded for a clean one: one H200, nothing beside it."""
-FORWARDED = {"regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0}
-"""Images that a step forwards for a clean one, where that is not one."""
+"""Milliseconds of a step by network and method: one H200, nothing beside it."""
+MILLISECONDS = {network: {1.0: times["dnn"], 2.0: times["regmixup"]} for network, times in STEPS.items()}
+"""The same by the images forwarded for a clean one, for methods without a measurement of their own."""
+FORWARDED = {
+    "regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0,
+    "pixmix": 2.0, "rotation": 4.0, "fmfp": 2.0, "sure": 4.0,
+}  # fmt: skip
+"""Images that a step forwards for a clean one, where that is not one; FMFP and SURE forward all of them twice."""
 MEMBERS = {"deep-ensemble": 5}
 _OF_RECIPE = {"epochs", "precision", "bn"}
 
 OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
+OTHER_CIFAR_LIST = {"cifar10": "cifar100/openood-cifar10", "cifar100": "cifar10/openood-test"}
+WHOLE_TESTS = tuple(f"{family}/test" for family in OTHER_CIFAR)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
 
 
@@ -59,7 +67,8 @@ class Setting:
     @property
     def forwarded(self) -> float:
         """Return how many images a step forwards for a clean one."""
-        return FORWARDED.get(self.method.partition("(")[0], 1.0)
+        passes = 2.0 if "sharpness=" in self.method else 1.0
+        return passes * FORWARDED.get(self.method.partition("(")[0], 1.0)
 
     @property
     def images(self) -> float:
@@ -68,13 +77,15 @@ class Setting:
 
     @property
     def minutes(self) -> float | None:
-        """Return the GPU minutes of training alone on one H200; None where no step of that size was measured."""
-        steps = dict(MILLISECONDS.get(self.network, {}))
-        if self.forwarded == 1.5 and steps:  # a coin at every step between one image and two
-            steps[1.5] = (steps[1.0] + steps[2.0]) / 2
-        if self.forwarded not in steps or "separate" in self.method:
+        """Return the GPU minutes of training alone on one H200; None where no step of that kind was measured."""
+        by_images = dict(MILLISECONDS.get(self.network, {}))
+        if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
+            by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2
+        usual = by_images.get(self.forwarded)
+        step = STEPS.get(self.network, {}).get(self.method.partition("(")[0], usual)
+        if step is None or "separate" in self.method or "sharpness=" in self.method:
             return None
-        return steps[self.forwarded] * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+        return step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,10 @@ class Quantity:
 
 
 def quantities(family: str) -> dict[str, Quantity]:
-    """Return the quantities of the tables for a train set, by the names that results.csv has."""
+    """Return the quantities of the tables for a train set, by the names that results.csv has.
+
+    A list is OpenOOD's, without the images that a validation list has used; in-distribution are all test images.
+    """
     test, shifted = f"{family}/test", f"{family}-c (rebuilt)"
     named = {
         "accuracy": Quantity(test, "accuracy"),
@@ -109,7 +123,13 @@ def quantities(family: str) -> dict[str, Quantity]:
         "failure AUROC": Quantity(test, "failure_auroc", "max_probability"),
         "Fisher": Quantity(test, "fisher_criterion", scale=1.0),
     }
-    sets = {"other CIFAR": OTHER_CIFAR[family], "SVHN": "svhn/test", "Tiny-ImageNet": "tiny-imagenet/val"}
+    sets = {
+        "other CIFAR": OTHER_CIFAR[family],
+        "SVHN": "svhn/test",
+        "Tiny-ImageNet": "tiny-imagenet/val",
+        "other CIFAR list": OTHER_CIFAR_LIST[family],
+        "Tiny-ImageNet list": f"tiny-imagenet/openood-{family}",
+    }
     for name, dataset in sets.items():
         for short, score in SCORES.items():
             named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score)
@@ -125,9 +145,13 @@ def method_of(label: str) -> tuple[str, str]:
 
     >>> method_of("dnn(epochs=25, bn=refreshed)"), method_of("regmixup(alpha=1)")
     (('dnn', 'refreshed'), ('regmixup(alpha=1)', 'trained'))
+    >>> method_of("pixmix(pictures=('gratings', 'perlin'), epochs=97)")[0]
+    "pixmix(pictures=('gratings', 'perlin'))"
     """
     name, opened, values = label.partition("(")
-    fields = dict(text.split("=", 1) for text in re.split(r", ?", values.removesuffix(")"))) if opened else {}
+    # A comma inside a value is not followed by a name and an equals sign.
+    texts = re.split(r", (?=[\w.]+=)", values.removesuffix(")")) if opened else []
+    fields = dict(text.split("=", 1) for text in texts)
     kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in _OF_RECIPE)
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
@@ -141,12 +165,19 @@ def _rows(folder: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 @cache
-def load() -> dict[Setting, Values]:
-    """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run"."""
+def load(study: str = "*") -> dict[Setting, Values]:
+    """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run".
+
+    study: read the archives of this one alone; default, those of all studies, whose seeds are put together where they
+    trained alike. Only evaluations on all test images count: the same networks measured against a part of them, as
+    `scores` does, have other values under the same names.
+    """
     settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
-    for note in sorted(RESULTS.glob("*/*/archive.json")):
+    for note in sorted(RESULTS.glob(f"{study}/*/archive.json")):
         config = json.loads((note.parent / "config.json").read_text())
         for label, rows in _rows(note.parent):
+            if rows[0]["dataset"] not in WHOLE_TESTS:
+                continue
             method, statistics = method_of(label)
             setting = Setting(
                 config["train_set"], config["network"], config["epochs"], method, statistics, config["precision"]
@@ -178,9 +209,10 @@ def _fisher_by_severity(rows: list[dict[str, str]]) -> dict[str, float]:
 
 
 def _add_means(values: Values) -> None:
-    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet."""
-    for short in SCORES:
-        near = [values.get(f"{name} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
+    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets and of OpenOOD's lists."""
+    for short, kind in product(SCORES, ("", " list")):
+        near = [values.get(f"{name}{kind} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
         seeds = near[0].keys() & near[1].keys()
         if seeds:
-            values[f"near-OOD AUROC by {short}"] = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
+            means = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
+            values[f"near-OOD{kind} AUROC by {short}"] = means

@@ -21,13 +21,12 @@ import figures
 import numpy as np
 import torch
 from archives import MILLISECONDS, RESULTS, Setting, load, method_of
-from comparisons import Difference, mean_of, paired, welch
+from comparisons import Difference, mean_of, paired, welch, with_holm
 
 from regmixup import data, metrics
 from regmixup.data.readers.image_list import listed_indices
 from regmixup.data.records import ImageList
 from regmixup.paper import PaperValue, paper_value
-from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
@@ -184,9 +183,8 @@ def differences(pairs_of: Sequence[tuple[str, Setting, Setting]], columns: Seque
     measured = [(name, ours, theirs) for name, ours, theirs in pairs_of if ours in load() and theirs in load()]
     cells: dict[tuple[str, str], str] = {}
     for column in columns:
-        found = {name: welch(ours, theirs, column) for name, ours, theirs in measured}
-        marked = _with_holm(found)
-        cells |= {(name, column): _marked(*pair, digits=3 if column == "NLL" else 2) for name, pair in marked.items()}
+        tested = with_holm({name: welch(ours, theirs, column) for name, ours, theirs in measured})
+        cells |= {(name, column): _marked(*pair, digits=3 if column == "NLL" else 2) for name, pair in tested.items()}
     lines = []
     for name, ours, theirs in pairs_of:
         known = ours in load() and theirs in load()
@@ -195,16 +193,9 @@ def differences(pairs_of: Sequence[tuple[str, Setting, Setting]], columns: Seque
     return markdown_table([*head.split(" | "), *columns], lines)
 
 
-def _with_holm(found: dict[str, Difference | None]) -> dict[str, tuple[Difference, bool]]:
-    present = {name: difference for name, difference in found.items() if difference is not None}
-    p_values = {name: difference.p for name, difference in present.items() if difference.p is not None}
-    stands = holm(p_values)
-    return {name: (difference, stands.get(name, 1.0) < 0.05) for name, difference in present.items()}
-
-
-def _marked(difference: Difference, stands: bool, *, digits: int) -> str:
+def _marked(difference: Difference, p: float, *, digits: int) -> str:
     text = difference.text(digits)
-    return f"**{text}**" if stands else text
+    return f"**{text}**" if p < 0.05 else text
 
 
 def equal_cost() -> str:
@@ -367,13 +358,13 @@ def paper_setting() -> str:
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
     ours, theirs = (setting(method, 350, network="resnet50") for method in ("regmixup", "dnn"))
-    marked = _with_holm({quantity: welch(ours, theirs, quantity) for quantity in DETECTION})
+    tested = with_holm({quantity: welch(ours, theirs, quantity) for quantity in DETECTION})
     lines = []
     for name in ("other CIFAR", "SVHN", "Tiny-ImageNet"):
         by_ds, by_msp = (f"{name} AUROC by {score}" for score in ("DS", "MSP"))
         papers = 100 * (_printed("regmixup", by_ds).value - _printed("dnn", by_ds).value)
         told = f"{papers:+.2f}".replace("-", "−")
-        lines.append([name, told, *(_marked(*marked[quantity], digits=2) for quantity in (by_ds, by_msp))])
+        lines.append([name, told, *(_marked(*tested[quantity], digits=2) for quantity in (by_ds, by_msp))])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 

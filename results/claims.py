@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
-from comparisons import Difference, welch
+from comparisons import Difference, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.paper import paper_value
-from regmixup.report.significance import holm
 from regmixup.report.writers import markdown_table
 
 OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
@@ -90,12 +89,10 @@ class Claim:
 
     def verdicts(self, ours: Setting, theirs: Setting) -> dict[str, tuple[str, Difference]]:
         """Return the verdict and the difference for each quantity."""
-        differences = {quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities}
-        measured = {quantity: difference for quantity, difference in differences.items() if difference is not None}
-        corrected = holm({quantity: tested.p for quantity, tested in measured.items() if tested.p is not None})
+        tested = with_holm({quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities})
         return {
-            quantity: (self._verdict(quantity, difference, corrected.get(quantity, 1.0)), difference)
-            for quantity, difference in measured.items()
+            quantity: (self._verdict(quantity, difference, p), difference)
+            for quantity, (difference, p) in tested.items()
         }
 
     def _verdict(self, quantity: str, difference: Difference, p: float) -> str:

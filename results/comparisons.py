@@ -6,6 +6,7 @@ batch-norm statistics, of the same networks are paired by seed. docs/conventions
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -50,9 +51,9 @@ class Difference:
         return f"{signed(self.value, digits)} [{signed(self.low, digits)}, {signed(self.high, digits)}]"
 
 
-def mean_of(setting: Setting, quantity: str) -> Mean | None:
-    """Return the mean of a quantity over the seeds of a setting; None where it was not measured."""
-    values = _values(setting, quantity)
+def mean_of(setting: Setting, quantity: str, *, study: str = "*") -> Mean | None:
+    """Return the mean of a quantity over the seeds of a setting; None where it was not measured. study: see `load`."""
+    values = _values(setting, quantity, study)
     if not values:
         return None
     bounds = significance.mean_interval(values)
@@ -61,15 +62,25 @@ def mean_of(setting: Setting, quantity: str) -> Mean | None:
     return Mean(fmean(values), stdev(values), *bounds, len(values))
 
 
-def welch(setting: Setting, reference: Setting, quantity: str) -> Difference | None:
-    """Return the difference of two trainings; None where one of them was not measured."""
-    ours, theirs = _values(setting, quantity), _values(reference, quantity)
+def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Difference | None:
+    """Return the difference of two trainings; None where one of them was not measured. study: see `load`."""
+    ours, theirs = _values(setting, quantity, study), _values(reference, quantity, study)
     if not ours or not theirs:
         return None
     counts = len(ours), len(theirs)
     if min(counts) < 2:
         return Difference(fmean(ours) - fmean(theirs), None, None, None, counts)
     return _tested(significance.difference(ours, theirs), counts)
+
+
+def with_holm(differences: Mapping[str, Difference | None]) -> dict[str, tuple[Difference, float]]:
+    """Return the differences that were measured, each with its p after Holm's correction over all of them.
+
+    Without an interval, p is 1.
+    """
+    measured = {name: difference for name, difference in differences.items() if difference is not None}
+    corrected = significance.holm({name: tested.p for name, tested in measured.items() if tested.p is not None})
+    return {name: (difference, corrected.get(name, 1.0)) for name, difference in measured.items()}
 
 
 def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: str) -> Difference | None:
@@ -83,9 +94,9 @@ def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: 
     return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds), len(seeds)))
 
 
-def _values(setting: Setting, quantity: str) -> list[float]:
+def _values(setting: Setting, quantity: str, study: str) -> list[float]:
     """Return the values of a quantity over the seeds of a setting; none where it was not measured."""
-    return list(load().get(setting, {}).get(quantity, {}).values())
+    return list(load(study).get(setting, {}).get(quantity, {}).values())
 
 
 def _tested(difference: significance.Difference, counts: tuple[int, int]) -> Difference:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import build
 import claims
+import comparisons
 import numpy as np
 import pytest
 from archives import Setting, load
-from comparisons import Difference, paired, welch
+from comparisons import Difference, paired, welch, with_holm
 from scipy import stats
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,10 @@ def archived_values():
         config = json.loads(config_file.read_text())
         setting = tuple(config[key] for key in ("train_set", "network", "epochs", "precision"))
         for file in config_file.parent.glob("rows-*.csv.gz"):
-            for row in csv.DictReader(gzip.decompress(file.read_bytes()).decode().splitlines()):
+            rows = list(csv.DictReader(gzip.decompress(file.read_bytes()).decode().splitlines()))
+            if not rows[0]["dataset"].endswith("/test"):  # measured against other in-distribution images
+                continue
+            for row in rows:
                 if row["posthoc"] == "none" and not row["severity"]:
                     place = tuple(row[key] for key in ("dataset", "metric", "score", "corruption"))
                     values[setting, row["method"], place][config["seed"]] = float(row["value"])
@@ -170,6 +174,37 @@ def test_a_coin_costs_what_lies_between_its_sides():
     costs = [Setting("cifar10/train", "resnet18", 100, name).minutes for name in ("dnn", "regmixup+cutmix", "regmixup")]
     assert costs[0] < costs[1] == pytest.approx((costs[0] + costs[2]) / 2)
     assert Setting("cifar10/train", "resnet18", 100, "augmix").minutes is None
+
+
+def test_two_passes_of_sharpness_count_and_have_no_minutes_unless_they_were_measured():
+    at = [Setting("cifar10/train", "resnet18", 100, name) for name in ("regmixup", "regmixup(sharpness=sam)", "fmfp")]
+    assert [setting.images for setting in at] == [10, 20, 10]
+    assert at[0].minutes == pytest.approx(3.49 * 391 * 100 / 60_000)
+    assert at[1].minutes is None
+    assert at[2].minutes == pytest.approx(4.71 * 391 * 100 / 60_000)
+
+
+def test_a_confirmation_takes_the_seeds_of_its_own_study_and_corrects_over_its_primaries(monkeypatch):
+    ours, theirs = (Setting("cifar10/train", "resnet18", 100, method) for method in ("regmixup", "dnn"))
+    fresh = {
+        ours: {"NLL": {10: 0.20, 11: 0.21, 12: 0.19}, "accuracy": {10: 96.0, 11: 96.2, 12: 95.7}},
+        theirs: {"NLL": {10: 0.30, 11: 0.31, 12: 0.29}, "accuracy": {10: 95.7, 11: 95.6, 12: 95.9}},
+    }
+    older = {side: {name: {**seeds, 0: 50.0} for name, seeds in values.items()} for side, values in fresh.items()}
+    monkeypatch.setattr(comparisons, "load", lambda study="*": fresh if study == "reliable-confirm" else older)
+    answers = with_holm(
+        {name: welch(ours, theirs, name, study="reliable-confirm") for name in ("NLL", "accuracy", "ECE")}
+    )
+    by_hand = {
+        name: stats.ttest_ind(*(list(fresh[side][name].values()) for side in (ours, theirs)), equal_var=False).pvalue
+        for name in ("NLL", "accuracy")
+    }
+    assert by_hand["NLL"] < by_hand["accuracy"]
+    assert list(answers) == ["NLL", "accuracy"]
+    assert answers["NLL"][1] == pytest.approx(2 * by_hand["NLL"])
+    assert answers["accuracy"][1] == pytest.approx(max(2 * by_hand["NLL"], by_hand["accuracy"]))
+    assert answers["NLL"][0].n == (3, 3)
+    assert welch(ours, theirs, "NLL").n == (4, 4)
 
 
 def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():

@@ -143,6 +143,17 @@ def test_a_folder_to_reuse_that_is_not_there_is_named_before_everything_is_train
         run_study(study, tmp_path / "runs", device="cpu", archive=tmp_path / "results" / "mini", minutes=0)
 
 
+def test_an_ensemble_says_before_anything_is_trained_that_the_weights_of_its_members_are_gone(kept, tmp_path):
+    ensemble = "\n[seeds_of]\ndeep-ensemble = [0]\n\n[grid.deep-ensemble]\nmembers = 2\n"
+    text = MINI.replace('"regmixup"]', '"regmixup", "deep-ensemble"]') + ensemble
+    study = load_study(str(write_mini(tmp_path, text)))
+    with (
+        pytest.warns(UserWarning, match="^2 archived networks must be trained again, .*: for deep-ensemble seed 0$"),
+        pytest.raises(ValueError, match="minutes must be enough"),
+    ):
+        run_study(study, tmp_path / "runs", device="cpu", archive=kept, minutes=0)
+
+
 @pytest.mark.filterwarnings("default")
 def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):
     """Merging two people's runs is copying folders; the table of a study that is not complete is made all the same."""

@@ -20,7 +20,7 @@ from regmixup.run_folder import figures_path
 from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.evaluate_run import stored_rows
-from regmixup.study.figures import PAIRS, figure_data
+from regmixup.study.figures import PAIRS, figure_data, find_images
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.tasks import StudyJob, Task, attempt, find_tasks
@@ -272,3 +272,20 @@ def test_figures_find_a_folder_of_images_under_the_root_and_go_without_images_th
     shown = {root: figure_data({"none": test}, [ood], classes=classes, root=root) for root in (tmp_path, None)}
     sets = {root: {part["set"] for part in drawn["examples"]["sets"]} for root, drawn in shown.items()}
     assert sets[tmp_path] - sets[None] == {"folder:photos"}
+
+
+def test_the_images_that_figures_show_are_read_once_for_all_runs_but_those_of_a_folder(tmp_path, monkeypatch):
+    """A list of Tiny-ImageNet means to decode 10,000 files; a folder may have other files for the next run."""
+    (tmp_path / "photos" / "one").mkdir(parents=True)
+    Image.new("L", (8, 8)).save(tmp_path / "photos" / "one" / "0.png")
+    load, names = data.load, []
+
+    def counted(name, **options):
+        names.append(name)
+        return load(name, **options)
+
+    monkeypatch.setattr(data, "load", counted)
+    for _ in range(2):
+        looks, classes = find_images(["digits/test", "folder:photos"], tmp_path)
+        assert (list(looks), classes[3]) == (["digits/test", "folder:photos"], "3")
+    assert names == ["digits/test", "folder:photos", "folder:photos"]

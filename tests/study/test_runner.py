@@ -183,6 +183,8 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
         assert ece["dnn", *place] != ece["kfac-llla", *place]
     plain, laplace = (read_figures(tmp_path / entry["folder"], entry["stem"]) for entry in entries[:2])
     assert plain["reliability"]["none"] != laplace["reliability"]["none"]
+    assert "max_probability" in plain["scores"]
+    assert "knn" not in plain["scores"]  # which would be fitted and computed a second time
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,6 @@ def _measure(
     drawn = figures.figure_data(
         versions,
         ood,
-        train=scored_train,
         profile=mapped(evaluation.profile) if evaluation.profile else None,
         classes=run.provenance()["classes"],
         root=root,

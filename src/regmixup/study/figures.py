@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from regmixup import data
+from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
+from regmixup.data.files import data_root
 from regmixup.data.images import LabelledImages, pair_ends
 from regmixup.evaluation.curves import SIDE, Look, model_figures, path_curves, thumbnail
 from regmixup.training.loading import reader
@@ -25,21 +27,21 @@ def figure_data(
     versions: Mapping[str, Predictions],
     ood: Sequence[Predictions],
     *,
-    train: Predictions | None = None,
     profile: Predictions | None = None,
     classes: Sequence[str],
     root: str | Path | None = None,
 ) -> dict[str, Any]:
     """Return the data of a run's figures.
 
-    versions, train: as `model_figures` takes them. profile: predictions of a `path:` set. classes: those that number
-    the labels; a test folder may lack some of them. root: where the images lie.
+    versions: as `model_figures` takes them. profile: predictions of a `path:` set. classes: those that number the
+    labels; a test folder may lack some of them. root: where the images lie.
 
     The result has what `model_figures` returns and, with a profile, "path", as `path_curves` makes it, and "images",
-    the two ends of its first paths with their classes.
+    the two ends of its first paths with their classes. Scores of features have rows and no curves: to fit and compute
+    them a second time would double the time of an evaluation.
     """
     looks, _ = find_images([predicted.dataset for predicted in (versions["none"], *ood)], root)
-    drawn = model_figures(versions, ood, train=train, looks=looks, classes=classes)
+    drawn = model_figures(versions, ood, looks=looks, classes=classes)
     if profile is not None:
         drawn["path"] = path_curves(profile, pairs=PAIRS)
         drawn["images"] = _path_ends(profile.dataset.removeprefix("path:"), root)
@@ -57,12 +59,22 @@ def find_images(
     classes: tuple[str, ...] = ()
     for name in names:
         try:
-            source = data.load(name, root=root)
+            source = _load(name, data_root(root))
         except (OSError, ValueError):
             continue
         looks[name] = partial(_thumbnails, source, side)
         classes = source.classes if name == names[0] else classes
     return looks, classes
+
+
+def _load(name: str, root: Path) -> LabelledImages:
+    """Load a set: one whose content is fixed once, as all runs of a study show images of the same sets."""
+    return data.load(name, root=root) if find(name).may_change else _load_fixed(name, root)
+
+
+@lru_cache(maxsize=8)
+def _load_fixed(name: str, root: Path) -> LabelledImages:
+    return data.load(name, root=root)
 
 
 def _thumbnails(source: LabelledImages, side: int, places: Sequence[int]) -> list[Tensor]:

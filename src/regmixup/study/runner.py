@@ -17,7 +17,7 @@ import torch
 from regmixup import run_folder
 from regmixup.config import encode
 from regmixup.data.files import MissingDataError, data_root
-from regmixup.names import shortened
+from regmixup.names import counted, shortened
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import archive_places, check_trainable
@@ -130,10 +130,28 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
         beside = [job.archive.parent / name for name in study.reuses]
         if absent := [str(folder) for folder in beside if not folder.is_dir()]:
             warnings.warn(f"nothing is reused from {', '.join(absent)}: no such folder", stacklevel=3)
+    _warn_of_lost_weights(tasks, archive_places(study, job.archive, job.runs))
     if missing := missing_data([task.planned for task in tasks], job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
             "name their folder by --root or the environment variable REGMIXUP_DATA"
+        )
+
+
+def _warn_of_lost_weights(tasks: Sequence[Task], places: Sequence[Path]) -> None:
+    """Name the tasks that train a network again because only its archive is left, such as a member of an ensemble."""
+    lost: dict[str, set[str]] = {}
+    for task in tasks:
+        untrained = {model.config.name for model in task.models() if not model.finished}
+        archived = {
+            name for name in untrained if any((place / name / run_folder.ARCHIVED).is_file() for place in places)
+        }
+        if archived:
+            lost[task.title] = archived
+    if lost:
+        count = counted(len(set.union(*lost.values())), "archived network")
+        warnings.warn(
+            f"{count} must be trained again, as archives have no weights: for {shortened([*lost], 10)}", stacklevel=4
         )
 
 
