@@ -79,7 +79,7 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
 
     Labels are ranked by each of `_ranked`, 1 for the best; equal ones share their mean rank. A rank compares means over
     the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank. Of equal
-    mean ranks the shorter training comes first, by its mean minutes.
+    mean ranks the training that forwards fewer images comes first: the minutes of runs that share a device say little.
     """
     from scipy.stats import rankdata  # whose import takes a second
 
@@ -96,7 +96,7 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
         for label, rank in zip(values, rankdata(means), strict=True):
             ranks[label].append(float(rank))
     mean_rank = {label: fmean(of_label) for label, of_label in ranks.items()}
-    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _minutes(setting.of(label)).value))
+    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _forwarded(setting.of(label)[0])))
     return {label: mean_rank[label] for label in order}
 
 
@@ -108,7 +108,7 @@ def rank_caption(setting: Setting) -> str:
     which = f"by means over seed{'s' * (len(seeds) > 1)} {_worded(seeds)}"
     if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
         which += f", which all candidates have ({_listed_seeds(setting)})"
-    return f"Mean rank: {over}; {which}; of equal ones the shorter training comes first"
+    return f"Mean rank: {over}; {which}; of equal ones the training that forwards fewer images comes first"
 
 
 def _shared_seeds(setting: Setting) -> list[int]:
@@ -179,11 +179,16 @@ def _images(run: RunRecord) -> ValueCell | None:
     """Return how many images training forwarded; None where the study does not say how many train images there are."""
     if run.train_images is None:
         return None
+    count = run.train_images * _forwarded(run)
+    return ValueCell(count, f"{count / 1e6:.3g} M", "")
+
+
+def _forwarded(run: RunRecord) -> float:
+    """Return how many images training forwarded for each train image."""
     config = run.config
     epochs = config["epochs"] + config["cooldown_epochs"]
     passes = 2 if config.get("sharpness", "none") != "none" else 1
-    count = run.train_images * epochs * config.get("members", 1) * images_per_clean_image(config["objective"]) * passes
-    return ValueCell(count, f"{count / 1e6:.3g} M", "")
+    return epochs * config.get("members", 1) * images_per_clean_image(config["objective"]) * passes
 
 
 def _minutes(runs: Sequence[RunRecord]) -> ValueCell:
