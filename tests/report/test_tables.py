@@ -98,6 +98,20 @@ def test_the_signs_are_explained_that_occur():
         assert f"{remark}; equal numbers are tied." in list(table.remarks())
 
 
+def test_the_scores_behind_an_auroc_are_named():
+    auroc = Column("AUROC cifar100", Quantity("cifar100/test", "auroc"))
+    by_energy = Column("AUROC by energy", Quantity("cifar100/test", "auroc", score="energy"))
+    measured = [
+        Row(method=method, dataset="cifar100/test", metric="auroc", score=score, value=0.9)
+        for method in ("mixup", "dnn", "regmixup")
+        for score in ("entropy", "dempster_shafer", "energy")
+    ]
+    remark = "AUROC by dempster_shafer (mixup by entropy), as the paper scores them."
+    assert remark in list(tabulate(measured, [auroc]).remarks())
+    assert "AUROC by dempster_shafer, as the paper scores them." in list(tabulate(measured[3:], [auroc]).remarks())
+    assert not any("AUROC" in line for line in tabulate(measured, [by_energy]).remarks())
+
+
 def test_a_cell_stands_beside_the_papers_number():
     cells = cells_of(measured())
     assert cells["dnn"].against_paper == "paper 96.14, −0.04"

@@ -13,7 +13,16 @@ from typing import Any
 
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
-from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, Design, known_method
+from regmixup.report.aggregation import (
+    CALIBRATION,
+    DETECTION,
+    SCALED,
+    Aggregation,
+    Cell,
+    Design,
+    known_method,
+    paper_score,
+)  # fmt: skip
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
@@ -130,6 +139,8 @@ class Table:
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         plain = ", ".join(column.title for column in self.columns if not column.percent)
         yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
+        if scores := self.scores():
+            yield f"AUROC {scores}, as the paper scores them."
         signs = []
         if any(cell.best for cell in cells):
             signs.append("bold: best single model")
@@ -144,6 +155,20 @@ class Table:
                 f"*: differs from {REFERENCE}, p < {LEVEL} by Welch's t-test, after Holm's correction over the "
                 "comparisons of one column. Every table compares the numbers that it shows."
             )
+
+    def scores(self) -> str:
+        """Say by which score each method detects, where the columns leave that to the method; "" where none does.
+
+        "by dempster_shafer (mixup, cutmix by entropy)"
+        """
+        if not any(column.quantity.metric in DETECTION and not column.quantity.score for column in self.columns):
+            return ""
+        by_score: dict[str, list[str]] = {}
+        for method in self.lines:
+            by_score.setdefault(paper_score(method), []).append(method)
+        usual, *others = sorted(by_score, key=lambda score: -len(by_score[score]))
+        exceptions = "; ".join(f"{', '.join(by_score[score])} by {score}" for score in others)
+        return f"by {usual} ({exceptions})" if exceptions else f"by {usual}"
 
 
 def tabulate(
