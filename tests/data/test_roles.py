@@ -1,5 +1,7 @@
 """The role of a dataset for a model, and which datasets a temperature or a threshold may be fitted on."""
 
+from pathlib import Path
+
 import pytest
 
 from regmixup.data import names
@@ -24,6 +26,12 @@ def test_the_validation_set_of_a_folder_called_train_is_the_one_beside_it(tmp_pa
     check_validation(f"folder:{tmp_path}/{beside}", f"folder:{tmp_path}/{train}")
     with pytest.raises(ValueError, match="validation must be named"):
         validation_of(f"folder:{tmp_path}/test")
+
+
+@pytest.mark.skipif(Path("/val").is_dir(), reason="has a validation set beside /train")
+def test_the_devices_are_no_validation_images_of_a_folder_at_the_root():
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of("folder:/train")
 
 
 def test_folders_of_the_working_directory_are_known_by_their_names(tmp_path, monkeypatch):

@@ -97,7 +97,8 @@ def _validation_beside(trained: Dataset) -> str:
     if trained.part or _folder_name(trained) not in TRAIN:
         return ""
     base, slash, _ = trained.name.removeprefix("folder:").rstrip("/").rpartition("/")
-    beside = {entry.name.lower(): entry.name for entry in Path(base or slash).expanduser().glob("*/")}
+    folders = [entry for entry in Path(base or slash).expanduser().glob("*/") if entry != Path("/dev")]  # the devices
+    beside = {entry.name.lower(): entry.name for entry in folders}
     return next((f"folder:{base}{slash}{beside[split]}" for split in VALIDATION if split in beside), "")
 
 
