@@ -39,6 +39,9 @@ def test_folders_of_the_working_directory_are_known_by_their_names(tmp_path, mon
     (tmp_path / "train").mkdir()
     (tmp_path / "val").mkdir()
     assert validation_of("folder:train") == "folder:val"
+    (tmp_path / "train" / "val").mkdir()  # a class
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of("folder:train/.")
     with pytest.raises(ValueError, match="must not be a test set, as 'folder:test' is by its name"):
         check_validation("folder:test", "folder:train")
     with pytest.raises(ValueError, match="ood must be no test set"):
