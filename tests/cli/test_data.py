@@ -9,12 +9,13 @@ from tests.data.official import write_cifar
 
 
 @pytest.mark.usefixtures("forget")
-def test_data_lists_what_is_embedded_and_what_is_registered(capsys, tmp_path):
+def test_data_lists_what_is_embedded_and_what_is_registered(capsys, monkeypatch, tmp_path):
     assert run("data", "list", "--root", tmp_path) == 0
     listed = capsys.readouterr().out
     assert "digits/train                       450 images" in listed
     assert "registered" not in listed
-    data.register("mine/train", lambda: None)
+    (tmp_path / "mine.py").write_text("import regmixup as rm\n\nrm.data.register('mine/train', lambda: None)\n")
+    monkeypatch.setenv("REGMIXUP_PLUGINS", str(tmp_path / "mine.py"))
     assert run("data", "list", "--root", tmp_path) == 0
     assert capsys.readouterr().out == f"{listed}registered\n  mine/train\n  mine/train-90\n  mine/val-10\n"
 

@@ -1,5 +1,7 @@
 """The role of a dataset for a model, and which datasets a temperature or a threshold may be fitted on."""
 
+from pathlib import Path
+
 import pytest
 
 from regmixup.data import names
@@ -26,11 +28,20 @@ def test_the_validation_set_of_a_folder_called_train_is_the_one_beside_it(tmp_pa
         validation_of(f"folder:{tmp_path}/test")
 
 
+@pytest.mark.skipif(Path("/val").is_dir(), reason="has a validation set beside /train")
+def test_the_devices_are_no_validation_images_of_a_folder_at_the_root():
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of("folder:/train")
+
+
 def test_folders_of_the_working_directory_are_known_by_their_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train").mkdir()
     (tmp_path / "val").mkdir()
     assert validation_of("folder:train") == "folder:val"
+    (tmp_path / "train" / "val").mkdir()  # a class
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of("folder:train/.")
     with pytest.raises(ValueError, match="must not be a test set, as 'folder:test' is by its name"):
         check_validation("folder:test", "folder:train")
     with pytest.raises(ValueError, match="ood must be no test set"):

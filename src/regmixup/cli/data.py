@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from tyro.conf import Positional
 
-from regmixup import data
+from regmixup import data, plugins
 from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import DATASETS
 from regmixup.data.files import data_root, present
@@ -33,6 +33,7 @@ class ListAction(Action):
     """
 
     def __call__(self) -> None:
+        plugins.load()
         print(f"root {data_root(self.root)}")
         for name, rebuilt in present(self.root).items():
             print(f"  {name:28}{' rebuilt' if rebuilt else ''}")

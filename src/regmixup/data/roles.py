@@ -94,10 +94,11 @@ def validation_of(train_set: str) -> str:
 
 def _validation_beside(trained: Dataset) -> str:
     """Return the name of the folder of validation images beside a folder called train; "" where there is none."""
-    if trained.part or _folder_name(trained) not in TRAIN:
+    base, slash, name = trained.name.removeprefix("folder:").rstrip("/").rpartition("/")
+    if trained.part or name.lower() not in TRAIN:
         return ""
-    base, slash, _ = trained.name.removeprefix("folder:").rstrip("/").rpartition("/")
-    beside = {entry.name.lower(): entry.name for entry in Path(base or slash).expanduser().glob("*/")}
+    folders = [entry for entry in Path(base or slash).expanduser().glob("*/") if entry != Path("/dev")]  # the devices
+    beside = {entry.name.lower(): entry.name for entry in folders}
     return next((f"folder:{base}{slash}{beside[split]}" for split in VALIDATION if split in beside), "")
 
 

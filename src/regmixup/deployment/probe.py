@@ -190,7 +190,7 @@ def wanted_epochs(num_train: int) -> int:
 
 
 def plan_epochs(num_train: int, *, pace: float, seconds: float) -> Plan:
-    """Plan the wanted epochs, or as many as fit in `seconds`; none if fewer fit than 5, or than the wanted 3 or 4.
+    """Plan the wanted epochs, or as many as fit in `seconds`. Plan none where so few fit: fewer than wanted and than 5.
 
     >>> [plan_epochs(800, pace=0.1, seconds=s).epochs for s in (8000, 720, 360)]
     [10, 7, 0]
