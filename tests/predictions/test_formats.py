@@ -267,10 +267,16 @@ def test_numbers_with_zeros_before_them_are_names_where_the_last_class_does_not_
     assert load(tmp_path / "p.csv").labels.tolist() == [0]
 
 
-@pytest.mark.parametrize("classes", [["cat", "cat"], ["cat"], ["cat", "dog", "cow"], [["cat", "dog"]]])
+@pytest.mark.parametrize("classes", [["cat", "cat"], ["cat"], ["cat", "dog", "cow"], [["cat", "dog"]], "cat"])
 def test_classes_are_as_many_different_names_as_there_are_logits(tmp_path, classes):
     np.savez(tmp_path / "p.npz", logits=np.array(TWO), labels=np.array(["cat", "cat"]), classes=np.array(classes))
-    with pytest.raises(ValueError, match=r"p\.npz: (classes must be 2 different names|labels must be numbers)"):
+    with pytest.raises(ValueError, match=r"p\.npz: classes must be (2 different names|a list of names)"):
+        load(tmp_path / "p.npz")
+
+
+def test_no_labels_are_too_few_labels_and_not_labels_of_another_type(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=np.array(TWO), labels=np.zeros(0, dtype=np.int64))
+    with pytest.raises(ValueError, match=r"labels must be \(N\) for logits .* got torch.int64 of shape \(0,\)"):
         load(tmp_path / "p.npz")
 
 

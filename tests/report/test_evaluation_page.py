@@ -218,3 +218,9 @@ def test_names_cannot_inject_markup(tmp_path):
     assert "\x1b" not in text.partition('id="data"')[0]
     assert Tags(text).stack == []
     assert json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_without_a_temperature_a_posthoc_map_need_not_take_one(tmp_path):
+    reduced = replace(model("a", 1), validation=None, posthoc=lambda whole: replace(whole, logits=whole.logits / 2))
+    write_page(tmp_path / "page.html", reduced, bootstrap=QUICK)
+    assert data_of((tmp_path / "page.html").read_text())["settings"]

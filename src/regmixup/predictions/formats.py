@@ -75,7 +75,8 @@ def number_labels(labels: Any, names: Sequence[str]) -> tuple[Any, str]:
     strange = [text for text in texts if text not in places]
     if not strange:
         counted_from_0 = list(places) == [str(place) for place in range(len(names))]
-        return np.array([places[text] for text in texts]), "" if counted_from_0 else "labels are names of classes"
+        numbers = np.array([places[text] for text in texts], dtype=np.int64)  # also where there are none
+        return numbers, "" if counted_from_0 else "labels are names of classes"
     if array.dtype.kind in "iu":
         return array, ""
     contract = "labels must be numbers, or among the classes that the file names"

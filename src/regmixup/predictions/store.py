@@ -13,6 +13,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -137,6 +138,8 @@ def _assemble(contents: Contents, dataset: str) -> Predictions:
     """Return the content of a file as Predictions. dataset: the name for one that does not state it."""
     arrays, info, notes = contents.arrays, dict(contents.info), contents.notes
     classes = arrays.pop("classes", None)
+    if classes is not None and np.ndim(classes) != 1:
+        raise ValueError(f"classes must be a list of names, got {classes!r:.80}")
     names = [str(name) for name in classes] if classes is not None else []
     if "labels" in arrays:
         arrays["labels"], note = number_labels(arrays["labels"], names)

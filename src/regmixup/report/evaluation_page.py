@@ -262,8 +262,9 @@ def _look(images: Look | Sequence[Any]) -> Look:
     return images if callable(images) else lambda places: [images[place] for place in places]
 
 
-def _treated(model: ModelPredictions, predictions: Predictions, temperature: float = 1.0) -> Predictions:
-    return (model.posthoc or as_given)(predictions, temperature)
+def _treated(model: ModelPredictions, predictions: Predictions, *temperature: float) -> Predictions:
+    """Return predictions after the posthoc map, which needs no argument for a temperature where there is none."""
+    return (model.posthoc or as_given)(predictions, *temperature)
 
 
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:
