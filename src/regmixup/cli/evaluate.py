@@ -47,7 +47,7 @@ class EvaluateVerb:
     predictions: Positional[Path]
     """In-distribution test predictions with labels."""
     labels: Path | None = None
-    """A file of the test set's labels, if no column or key of its predictions holds them."""
+    """An .npy file of the test set's labels, if no column or key of its predictions holds them."""
     columns: tuple[str, ...] = ()
     """The columns of the classes in tables, by names or patterns such as 'logit_*', where their names do not tell."""
     ood: tuple[Path, ...] = ()
