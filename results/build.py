@@ -26,7 +26,8 @@ from comparisons import Difference, mean_of, paired, welch, with_holm
 from regmixup import data, metrics
 from regmixup.data.readers.image_list import listed_indices
 from regmixup.data.records import ImageList
-from regmixup.paper import PaperValue, paper_value
+from regmixup.names import signed
+from regmixup.paper import PaperValue
 from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
@@ -325,19 +326,12 @@ def openood() -> str:
     return markdown_table(["training", "seed", "CIFAR-100 by MSP", "Tiny-ImageNet by MSP", "near-OOD by MSP"], lines)
 
 
-PAPERS = {
-    "accuracy": ("cifar10/test", "accuracy", ""),
-    "shift accuracy": ("cifar10-c", "accuracy", ""),
-    "other CIFAR AUROC by DS": ("cifar100/test", "auroc", "dempster_shafer"),
-    "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer"),
-    "Tiny-ImageNet AUROC by DS": ("tiny-imagenet/val", "auroc", "dempster_shafer"),
-}
-"""What the paper prints for its ResNet-50 on CIFAR-10: dataset, metric and score."""
+PAPERS = ("accuracy", "shift accuracy", "other CIFAR AUROC by DS", "SVHN AUROC by DS", "Tiny-ImageNet AUROC by DS")
+"""The quantities that the paper prints for its ResNet-50 on CIFAR-10."""
 
 
 def _printed(method: str, quantity: str) -> PaperValue:
-    dataset, metric, score = PAPERS[quantity]
-    printed = paper_value(method=method, network="resnet50", train_set=C10, dataset=dataset, metric=metric, score=score)
+    printed = claims.printed(method, "resnet50", "cifar10", quantity.removesuffix(" by DS"))
     assert printed is not None
     return printed
 
@@ -363,8 +357,7 @@ def paper_differences() -> str:
     for name in ("other CIFAR", "SVHN", "Tiny-ImageNet"):
         by_ds, by_msp = (f"{name} AUROC by {score}" for score in ("DS", "MSP"))
         papers = 100 * (_printed("regmixup", by_ds).value - _printed("dnn", by_ds).value)
-        told = f"{papers:+.2f}".replace("-", "−")
-        lines.append([name, told, *(_marked(*tested[quantity], digits=2) for quantity in (by_ds, by_msp))])
+        lines.append([name, signed(papers, 2), *(_marked(*tested[quantity], digits=2) for quantity in (by_ds, by_msp))])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 

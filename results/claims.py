@@ -14,7 +14,7 @@ from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
 from comparisons import Difference, welch, with_holm
 
 from regmixup.names import signed
-from regmixup.paper import paper_value
+from regmixup.paper import PaperValue, paper_value
 from regmixup.report.writers import markdown_table
 
 OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
@@ -188,27 +188,29 @@ def _short_name(quantity: str, setting: Setting) -> str:
     return short.removeprefix("Fisher at ")
 
 
-def _papers(claim: Claim, family: str) -> str:
-    """Return the paper's own differences, for the quantities and networks of which it has both numbers."""
+def printed(method: str, network: str, family: str, quantity: str) -> PaperValue | None:
+    """Return the paper's number, by the paper's score of the method; None where it has none."""
     places = {
         "accuracy": (f"{family}/test", "accuracy"), "shift accuracy": (f"{family}-c", "accuracy"),
         "AdaECE": (f"{family}/test", "adaptive_ece"), "shift AdaECE": (f"{family}-c", "adaptive_ece"),
         "other CIFAR AUROC": (OTHER_CIFAR[family], "auroc"), "SVHN AUROC": ("svhn/test", "auroc"),
         "Tiny-ImageNet AUROC": ("tiny-imagenet/val", "auroc"),
     }  # fmt: skip
+    if quantity not in places:
+        return None
+    dataset, metric = places[quantity]
+    return paper_value(method=method, network=network, train_set=f"{family}/train", dataset=dataset, metric=metric)
+
+
+def _papers(claim: Claim, family: str) -> str:
+    """Return the paper's own differences, for the quantities and networks of which it has both numbers."""
     told = []
     for network in ("resnet50", "wrn28-10"):
         values = []
-        for quantity in claim.quantities:
-            if quantity not in places or claim.by == "MSP":
-                continue
-            dataset, metric = places[quantity]
-            sides = [
-                paper_value(method=m, network=network, train_set=f"{family}/train", dataset=dataset, metric=metric)
-                for m in (claim.method, claim.reference)
-            ]
-            if sides[0] is not None and sides[1] is not None:
-                values.append(signed(100 * (sides[0].value - sides[1].value), 1))
+        for quantity in claim.quantities if claim.by != "MSP" else ():
+            ours, theirs = (printed(name, network, family, quantity) for name in (claim.method, claim.reference))
+            if ours is not None and theirs is not None:
+                values.append(signed(100 * (ours.value - theirs.value), 1))
         if values:
             told.append(f"{' / '.join(values)} ({network})")
     return "; ".join(told) or "–"

@@ -126,8 +126,10 @@ def print_table(table: Table, console: Console) -> None:
         for head, *cells in zip(heads, *lines, strict=True):
             block.add_row(Text(head), *map(_terminal_cell, cells))
         console.print(block)
-    scores = f"; AUROC {printable(table.scores())}" if table.scores() else ""
-    console.print(Text(f"percent, mean ± std over seeds, best in bold{scores}"))
+    legend = "percent, mean ± std over seeds, best in bold"
+    if scores := table.scores():
+        legend += f"; AUROC {printable(scores)}"
+    console.print(Text(legend))
 
 
 def _terminal_cell(cell: Cell | None) -> Text:

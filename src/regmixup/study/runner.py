@@ -142,12 +142,13 @@ def _warn_of_lost_weights(tasks: Sequence[Task], places: Sequence[Path]) -> None
     """Name the tasks that train a network again because only its archive is left, such as a member of an ensemble."""
     lost: dict[str, set[str]] = {}
     for task in tasks:
-        untrained = {model.config.name for model in task.models() if not model.finished}
-        archived = {
-            name for name in untrained if any((place / name / run_folder.ARCHIVED).is_file() for place in places)
-        }
-        if archived:
-            lost[task.title] = archived
+        archived = [
+            model
+            for model in task.models()
+            if any((place / model.config.name / run_folder.ARCHIVED).is_file() for place in places)
+        ]
+        if untrained := {model.config.name for model in archived if not model.finished}:
+            lost[task.title] = untrained
     if lost:
         count = counted(len(set.union(*lost.values())), "archived network")
         warnings.warn(

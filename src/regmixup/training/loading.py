@@ -20,7 +20,7 @@ from regmixup.training.config import TrainConfig
 from regmixup.types import Batch
 
 AS_TRAINED = "resize it as those were"
-"""What to do about an image of another size than the train images, which no transform resizes."""
+"""Advice about an image of another size than the train images, which no transform resizes."""
 
 
 def make_loaders(

@@ -5,6 +5,7 @@ All that a step does is decided on the device, so that a CUDA graph can capture 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -118,7 +119,7 @@ def copy_values(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
         target[name].copy_(tensor)
 
 
-class WeightMean(Copy):
+class WeightMean(Copy, ABC):
     """A mean of a model's weights and buffers, which moves towards them. updates: how often it has moved.
 
     Whole numbers are copied, and so are tensors with infinite ones, such as masks.
@@ -133,9 +134,9 @@ class WeightMean(Copy):
         self.counters = {self.counter: self.updates}
         self.averaged = averaged_names(model)
 
+    @abstractmethod
     def share(self, updates: Tensor) -> Tensor:
         """Return the share of the way to the weights that the mean moves after this many updates."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def update(self) -> None:
