@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from archives import RESULTS, Setting, load
-from comparisons import mean_of, welch
+from comparisons import Difference, mean_of, welch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
@@ -25,6 +25,7 @@ IMAGES = RESULTS.parent / "docs" / "images"
 COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030"}
 NAMES = {"dnn": "plain training", "regmixup": "RegMixup"}
 LENGTHS = (25, 50, 100, 200)
+IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
 PANELS = {
     "accuracy": "accuracy, %",
     "shift accuracy": "CIFAR-10-C accuracy, %",
@@ -46,24 +47,24 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def length_figure() -> Figure:
-    """Return each metric against training length, with 95 % intervals over seeds."""
+    """Return each metric against the images that training forwards, with 95 % intervals over seeds."""
     figure = Figure(figsize=(10, 2.6))
     for place, (quantity, label) in enumerate(PANELS.items()):
         axes = figure.add_subplot(1, len(PANELS), place + 1)
         for method, name in NAMES.items():
-            means = {e: mean_of(Setting("cifar10/train", "resnet18", e, method), quantity) for e in LENGTHS}
-            points = [(epochs, mean) for epochs, mean in means.items() if mean is not None and mean.low is not None]
+            settings = [Setting("cifar10/train", "resnet18", epochs, method) for epochs in LENGTHS]
+            points = [(chosen.images, mean) for chosen in settings if (mean := mean_of(chosen, quantity)) is not None]
             values = [mean.value for _, mean in points]
-            reach = [mean.value - mean.low for _, mean in points]
+            reach = [mean.value - mean.low for _, mean in points if mean.low is not None]
             axes.errorbar(
-                [epochs for epochs, _ in points], values, yerr=reach, color=COLOURS[method], label=name,
+                [images for images, _ in points], values, yerr=reach, color=COLOURS[method], label=name,
                 marker="o", markersize=4, capsize=2, linewidth=1.6,
             )  # fmt: skip
         axes.set_xscale("log")
-        axes.set_xticks(LENGTHS, labels=map(str, LENGTHS))
+        axes.set_xticks(IMAGES_SHOWN, labels=[f"{images:g}" for images in IMAGES_SHOWN])
         axes.minorticks_off()
         axes.set_title(label, fontsize=9)
-        axes.set_xlabel("epochs")
+        axes.set_xlabel("images forwarded, millions")
         axes.grid(alpha=0.3)
         if place == 0:
             axes.legend(frameon=False, loc="lower right")
@@ -82,7 +83,8 @@ def methods_figure() -> Figure:
         and setting.method not in ("dnn", "kfac-llla")
         and "(" not in setting.method
     ]
-    return _forest(methods, base, quantities, [setting.method for setting in methods])
+    methods.sort(key=lambda setting: (setting.images, setting.method))
+    return _forest(methods, base, quantities, [f"{setting.method}, {setting.images:g} M" for setting in methods])
 
 
 def choices_figure() -> Figure:
@@ -98,23 +100,25 @@ def _forest(methods: list[Setting], base: Setting, quantities: tuple[str, ...], 
     figure = Figure(figsize=(10, 0.5 + 0.25 * len(methods)))
     for place, quantity in enumerate(quantities):
         axes = figure.add_subplot(1, len(quantities), place + 1)
+        less_is_better = quantity in ("ECE", "AUGRC")
         for line, setting in enumerate(reversed(methods)):
-            _draw_difference(axes, line, setting, base, quantity)
-        axes.axvline(0, color=COLOURS["dnn"], linewidth=1)
+            _draw_difference(axes, line, welch(setting, base, quantity), less_is_better=less_is_better)
+        axes.axvline(0, color="black", linewidth=1)
         axes.set_ylim(-0.7, len(methods) - 0.3)
         axes.set_yticks(range(len(methods)), labels=labels[::-1] if place == 0 else [""] * len(methods))
-        axes.set_title(quantity.replace(" AUROC by ", "\nAUROC by "), fontsize=8)
+        name = quantity.replace(" AUROC by ", " AUROC\nby ")
+        axes.set_title(f"{name}\n{'less' if less_is_better else 'more'} is better", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3, axis="x")
     figure.tight_layout()
     return figure
 
 
-def _draw_difference(axes: Axes, line: int, setting: Setting, base: Setting, quantity: str) -> None:
-    difference = welch(setting, base, quantity)
+def _draw_difference(axes: Axes, line: int, difference: Difference | None, *, less_is_better: bool) -> None:
     if difference is None:
         return
-    colour = "#c53030" if difference.sign else "#888888"
+    sign = -difference.sign if less_is_better else difference.sign
+    colour = {1: "#2b6cb0", -1: "#c53030", 0: "#888888"}[sign]
     axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
     if difference.low is not None and difference.high is not None:
         axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
