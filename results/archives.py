@@ -36,6 +36,7 @@ FORWARDED = {
 }  # fmt: skip
 """Images that a step forwards for a clean one, where that is not one; FMFP and SURE forward all of them twice."""
 MEMBERS = {"deep-ensemble": 5}
+TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
 _OF_RECIPE = {"epochs", "precision", "bn"}
 
 OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
@@ -76,16 +77,26 @@ class Setting:
         return 0.05 * self.epochs * self.forwarded * MEMBERS.get(self.method, 1)
 
     @property
+    def step(self) -> float | None:
+        """Return the milliseconds of its training step where they were measured on one H200."""
+        name = self.method.partition("(")[0]
+        changed = "separate" in self.method or "sharpness=" in self.method
+        return None if changed else STEPS.get(self.network, {}).get(TRAINED_AS.get(name, name))
+
+    @property
     def minutes(self) -> float | None:
-        """Return the GPU minutes of training alone on one H200; None where no step of that kind was measured."""
-        by_images = dict(MILLISECONDS.get(self.network, {}))
-        if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
-            by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2
-        usual = by_images.get(self.forwarded)
-        step = STEPS.get(self.network, {}).get(self.method.partition("(")[0], usual)
-        if step is None or "separate" in self.method or "sharpness=" in self.method:
-            return None
-        return step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+        """Return the GPU minutes of training alone on one H200, from its step.
+
+        Where its step was not measured, that of plain training or RegMixup stands in, by the images that it forwards;
+        None where neither forwards as many.
+        """
+        step = self.step
+        if step is None and "separate" not in self.method and "sharpness=" not in self.method:
+            by_images = dict(MILLISECONDS.get(self.network, {}))
+            if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
+                by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2
+            step = by_images.get(self.forwarded)
+        return None if step is None else step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import claims
@@ -33,14 +34,15 @@ from regmixup.report.writers import markdown_table
 ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)(?:\|.*\n)*")
 C10, C100 = "cifar10/train", "cifar100/train"
-TITLES = {"dnn": "plain", "regmixup": "RegMixup", "regmixup+regcutmix": "RegMixup / RegCutMix coin"}
+TITLES = {"dnn": "plain", "regmixup": "RegMixup"}
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
 DETECTION = tuple(
     f"{name} AUROC by {score}" for name in ("other CIFAR", "Tiny-ImageNet", "SVHN") for score in ("MSP", "DS")
 )
 COMPARED = (
     "accuracy", "shift accuracy", "ECE", "NLL", "failure AUROC", "other CIFAR AUROC by MSP", "other CIFAR AUROC by DS",
-    "Tiny-ImageNet AUROC by MSP", "SVHN AUROC by MSP",
+    "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP", "near-OOD AUROC by DS",
+    "SVHN AUROC by MSP",
 )  # fmt: skip
 
 
@@ -65,11 +67,11 @@ EQUAL_COST = [
     ("epochs", setting("regmixup", 200), setting("dnn", 200)),
     ("images", setting("regmixup", 200), setting("dnn", 400)),
     ("GPU minutes", setting("regmixup", 200), setting("dnn", plain_epochs(200))),
-    ("all three", setting("half-regmixup", 100), setting("dnn", 100)),
+    ("epochs, images", setting("half-regmixup", 100), setting("dnn", 100)),
     ("epochs", setting("regmixup", 200, C100), setting("dnn", 200, C100)),
     ("images", setting("regmixup", 100, C100), setting("dnn", 200, C100)),
     ("GPU minutes", setting("regmixup", 100, C100), setting("dnn", plain_epochs(100), C100)),
-    ("all three", setting("half-regmixup", 200, C100), setting("dnn", 200, C100)),
+    ("epochs, images", setting("half-regmixup", 200, C100), setting("dnn", 200, C100)),
     ("epochs", setting("regmixup", 350, network="resnet50"), setting("dnn", 350, network="resnet50")),
 ]
 """Which cost is equal, and the two trainings; each is a complete schedule."""
@@ -161,8 +163,9 @@ def title(chosen: Setting) -> str:
 
 
 def cost(chosen: Setting) -> list[str]:
-    """Return the images forwarded, in millions, and the GPU minutes."""
-    minutes = "not measured" if chosen.minutes is None else f"{chosen.minutes:.1f}"
+    """Return the images forwarded, in millions, and the GPU minutes; ~ where its own step was not measured."""
+    estimated = "~" if chosen.step is None else ""
+    minutes = "not measured" if chosen.minutes is None else f"{estimated}{chosen.minutes:.1f}"
     return [f"{chosen.images:g} M", minutes]
 
 
@@ -179,15 +182,22 @@ def means(settings: Iterable[Setting], columns: Sequence[str]) -> str:
     return markdown_table(["training", "images", "GPU min", "n", *columns], lines)
 
 
-def differences(pairs_of: Sequence[tuple[str, Setting, Setting]], columns: Sequence[str], *, head: str) -> str:
-    """Return a table of differences; bold ones stand after Holm's correction over the lines of their column."""
+Pairs = Sequence[tuple[str, Setting, Setting]]
+"""The name of a line, and its two trainings."""
+
+
+def differences(pairs_of: Pairs, columns: Sequence[str], *, head: str, lines_of: Pairs | None = None) -> str:
+    """Return a table of differences; bold ones stand after Holm's correction over the lines of their column.
+
+    lines_of: the lines to show, default all; the correction runs over all in either case.
+    """
     measured = [(name, ours, theirs) for name, ours, theirs in pairs_of if ours in load() and theirs in load()]
     cells: dict[tuple[str, str], str] = {}
     for column in columns:
         tested = with_holm({name: welch(ours, theirs, column) for name, ours, theirs in measured})
         cells |= {(name, column): _marked(*pair, digits=3 if column == "NLL" else 2) for name, pair in tested.items()}
     lines = []
-    for name, ours, theirs in pairs_of:
+    for name, ours, theirs in lines_of or pairs_of:
         known = ours in load() and theirs in load()
         values = [cells.get((name, column), "–") for column in columns]
         lines.append([name, *(values if known else ["not measured", *[""] * (len(columns) - 1)])])
@@ -199,13 +209,17 @@ def _marked(difference: Difference, p: float, *, digits: int) -> str:
     return f"**{text}**" if p < 0.05 else text
 
 
-def equal_cost() -> str:
-    """Return the differences of RegMixup, and of half-RegMixup, at equal epochs, images and minutes."""
+def equal_cost(columns: Sequence[str] = COMPARED, *, of: Sequence[int] = range(len(EQUAL_COST))) -> str:
+    """Return the differences of RegMixup, and of half-RegMixup, at equal epochs, images and minutes.
+
+    of: the lines to show, by their place in EQUAL_COST.
+    """
     lines = [
         (f"{_data(ours)} | {equal} | {title(ours)} | {title(theirs)}", ours, theirs)
         for equal, ours, theirs in EQUAL_COST
     ]
-    return differences(lines, COMPARED, head="data | equal | this | minus this")
+    head = "data | equal | this | minus this"
+    return differences(lines, columns, head=head, lines_of=[lines[place] for place in of])
 
 
 def _data(chosen: Setting) -> str:
@@ -233,12 +247,19 @@ def scores() -> str:
     return means([setting(method, 100) for method in METHODS], columns)
 
 
-def _text(difference: Difference | None) -> str:
-    return "–" if difference is None else difference.text()
+def _paired_table(head: Sequence[str], lines: Sequence[tuple[str, Sequence[Difference | None]]]) -> str:
+    """Return a table of paired differences; bold ones stand after Holm's correction over the lines of their column."""
+    rows = [[name] for name, _ in lines]
+    for place in range(len(head) - 1):
+        tested = with_holm({name: found[place] for name, found in lines})
+        for row in rows:
+            row.append(_marked(*tested[row[0]], digits=2) if row[0] in tested else "–")
+    return markdown_table(head, rows)
 
 
 def score_effects() -> str:
     """Return what another score changes, paired within the same networks."""
+    compared = [(name, score) for name in ("near-OOD", "SVHN") for score in ("DS", "entropy")]
     lines = []
     for method, epochs, train_set in (
         ("dnn", 100, C10),
@@ -247,14 +268,9 @@ def score_effects() -> str:
         ("regmixup", 200, C100),
     ):
         chosen = setting(method, epochs, train_set)
-        cells = []
-        for name in ("near-OOD", "SVHN"):
-            for score in ("DS", "entropy"):
-                difference = paired(chosen, f"{name} AUROC by {score}", chosen, f"{name} AUROC by MSP")
-                cells.append(_text(difference))
-        lines.append([f"{title(chosen)}, {_data(chosen)}", *cells])
-    head = ["training", *(f"{name}: {score} − MSP" for name in ("near-OOD", "SVHN") for score in ("DS", "entropy"))]
-    return markdown_table(head, lines)
+        found = [paired(chosen, f"{name} AUROC by {score}", chosen, f"{name} AUROC by MSP") for name, score in compared]
+        lines.append((f"{title(chosen)}, {_data(chosen)}", found))
+    return _paired_table(["training", *(f"{name}: {score} − MSP" for name, score in compared)], lines)
 
 
 def statistics() -> str:
@@ -263,9 +279,8 @@ def statistics() -> str:
     lines = []
     for method, epochs in (("dnn", 100), ("regmixup", 100), ("dnn", 200), ("regmixup", 200)):
         trained, refreshed = setting(method, epochs), Setting(C10, "resnet18", epochs, method, "refreshed")
-        cells = [_text(paired(refreshed, column, trained, column)) for column in columns]
-        lines.append([title(trained), *cells])
-    return markdown_table(["clean statistics − those of training", *columns], lines)
+        lines.append((title(trained), [paired(refreshed, column, trained, column) for column in columns]))
+    return _paired_table(["clean statistics − those of training", *columns], lines)
 
 
 def others() -> str:
@@ -385,6 +400,9 @@ def cifar100() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
+    "at-equal-cost": lambda: equal_cost(
+        ("accuracy", "shift accuracy", "ECE", "NLL", "near-OOD AUROC by MSP", "near-OOD AUROC by DS"), of=(3, 4, 9, 10)
+    ),
     "equal-cost": equal_cost,
     "leaderboard-cifar10": lambda: means(
         [*(setting(method, 100) for method in METHODS), setting("dnn", 200), setting("regmixup", 200)], HEADLINE
@@ -414,7 +432,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "statistics": statistics,
     "others": others,
     "openood": openood,
-    "claims": claims.table,
+    **{f"claims-{kind}": partial(claims.table, kind) for kind in claims.CLAIMS},
+    "claims-cost": claims.cost,
 }  # fmt: skip
 """The tables by the names that pages call them."""
 

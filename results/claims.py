@@ -1,4 +1,4 @@
-"""The paper's claims, asked of the archives: one table, with the verdict first.
+"""The paper's claims, asked of the archives: a table per kind, with a verdict at each setting.
 
 A claim compares two methods on one or more sets. It is asked at the paper's own setting where the three seeds that were
 planned there are archived, and at the longest training of both on another network. It holds, or fails, on a set where
@@ -114,72 +114,81 @@ def is_papers(setting: Setting) -> bool:
 
 
 _OTHERS = "Appendix, Tables 18, 19"
-CLAIMS = [
-    Claim("regmixup", "dnn", ("accuracy",), "4.1, Table 2"),
-    Claim("regmixup", "mixup", ("accuracy",), "4.1, Table 2"),
-    Claim("regmixup", "dnn", ("shift accuracy",), "4.1, Table 3"),
-    Claim("regmixup", "mixup", ("shift accuracy",), "4.1, Table 3"),
-    Claim("regmixup", "deep-ensemble", ("shift accuracy",), "4.1, Table 3"),
-    Claim("augmix", "regmixup", ("shift accuracy",), "4.1, Table 3"),
-    Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="DS"),
-    Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="MSP"),
-    Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="entropy"),
-    Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="MSP"),
-    Claim("mixup", "dnn", ("accuracy",), "2, Table 1"),
-    Claim("mixup", "dnn", ("shift accuracy",), "2, Table 1"),
-    Claim("mixup", "dnn", OOD, "2, Table 1", by="entropy", worse=True),
-    Claim("mixup", "dnn", OOD, "2, Table 1", by="MSP", worse=True),
-    Claim("regmixup", "dnn", ("AdaECE",), "A, D, Table 10"),
-    Claim("regmixup", "mixup", ("AdaECE",), "A, D, Table 10"),
-    Claim("regmixup", "dnn", ("shift AdaECE",), "D, Table 10"),
-    Claim("regmixup", "dnn", ("AdaECE with T",), "4.3, Table 6"),
-    Claim("regmixup", "mixup", ("AdaECE with T",), "4.3, Table 6"),
-    Claim("regmixup", "dnn", FISHER, "3, Figure 4"),
-    Claim("regmixup", "mixup", FISHER, "3, Figure 4"),
-    Claim("regmixup", "regmixup(alpha=1)", ("accuracy",), "2, Tables 9, 14"),
-    Claim("regmixup(eta=0.5)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
-    Claim("regmixup(eta=2)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
-    Claim("regmixup", "cutmix", ("accuracy",), _OTHERS),
-    Claim("regmixup", "cutmix", ("shift accuracy",), _OTHERS),
-    Claim("regmixup", "regcutmix", ("accuracy",), _OTHERS),
-    Claim("regmixup", "regcutmix", ("shift accuracy",), _OTHERS),
-    Claim("regcutmix", "cutmix", ("shift accuracy",), _OTHERS, worse=True),
-    Claim("mixup+cutmix", "regmixup", ("shift accuracy",), _OTHERS, worse=True),
-]
+CLAIMS = {
+    "accuracy": [
+        Claim("regmixup", "dnn", ("accuracy",), "4.1, Table 2"),
+        Claim("regmixup", "mixup", ("accuracy",), "4.1, Table 2"),
+        Claim("mixup", "dnn", ("accuracy",), "2, Table 1"),
+        Claim("regmixup", "cutmix", ("accuracy",), _OTHERS),
+        Claim("regmixup", "regcutmix", ("accuracy",), _OTHERS),
+        Claim("regmixup", "regmixup(alpha=1)", ("accuracy",), "2, Tables 9, 14"),
+        Claim("regmixup(eta=0.5)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
+        Claim("regmixup(eta=2)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
+    ],
+    "shift": [
+        Claim("regmixup", "dnn", ("shift accuracy",), "4.1, Table 3"),
+        Claim("regmixup", "mixup", ("shift accuracy",), "4.1, Table 3"),
+        Claim("regmixup", "deep-ensemble", ("shift accuracy",), "4.1, Table 3"),
+        Claim("augmix", "regmixup", ("shift accuracy",), "4.1, Table 3"),
+        Claim("mixup", "dnn", ("shift accuracy",), "2, Table 1"),
+        Claim("regmixup", "cutmix", ("shift accuracy",), _OTHERS),
+        Claim("regmixup", "regcutmix", ("shift accuracy",), _OTHERS),
+        Claim("regcutmix", "cutmix", ("shift accuracy",), _OTHERS, worse=True),
+        Claim("mixup+cutmix", "regmixup", ("shift accuracy",), _OTHERS, worse=True),
+    ],
+    "detection": [
+        Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="DS"),
+        Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="MSP"),
+        Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="entropy"),
+        Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="MSP"),
+        Claim("mixup", "dnn", OOD, "2, Table 1", by="entropy", worse=True),
+        Claim("mixup", "dnn", OOD, "2, Table 1", by="MSP", worse=True),
+    ],
+    "calibration": [
+        Claim("regmixup", "dnn", ("AdaECE",), "A, D, Table 10"),
+        Claim("regmixup", "mixup", ("AdaECE",), "A, D, Table 10"),
+        Claim("regmixup", "dnn", ("shift AdaECE",), "D, Table 10"),
+        Claim("regmixup", "dnn", ("AdaECE with T",), "4.3, Table 6"),
+        Claim("regmixup", "mixup", ("AdaECE with T",), "4.3, Table 6"),
+    ],
+    "fisher": [
+        Claim("regmixup", "dnn", FISHER, "3, Figure 4"),
+        Claim("regmixup", "mixup", FISHER, "3, Figure 4"),
+    ],
+}
+"""The claims by the table of the page that they stand in."""
 
 
-def table() -> str:
-    """Return a line per claim and train set, the paper's own setting first, then the cost."""
+def table(kind: str) -> str:
+    """Return a line per claim: the verdict with the difference at each setting, then the paper's own difference."""
+    places = {"cifar10/train": "CIFAR-10", "cifar100/train": "CIFAR-100"}
+    asked = {claim: {train_set: claim.asked_of(train_set) for train_set in places} for claim in CLAIMS[kind]}
+    papers = any(is_papers(ours) for of_claim in asked.values() for pairs in of_claim.values() for ours, _ in pairs)
     lines = []
-    for claim in CLAIMS:
-        for train_set in ("cifar10/train", "cifar100/train"):
-            for sides in claim.asked_of(train_set):
-                lines.append((not is_papers(sides[0]), _line(claim, *sides)))
-    lines.sort(key=lambda line: line[0])  # stable: those at the paper's own setting first
-    head = ["verdict", "claim", "by", "difference [95 %]", "asked at", "n", "the paper's", "where"]
-    return markdown_table(head, [*(line for _, line in lines), _cost_line()])
+    for claim, of_claim in asked.items():
+        at_papers = [pair for pairs in of_claim.values() for pair in pairs if is_papers(pair[0])]
+        cells = [_cell(claim, at_papers)] if papers else []
+        cells += [_cell(claim, [pair for pair in pairs if not is_papers(pair[0])]) for pairs in of_claim.values()]
+        shown = [name for train_set, name in places.items() if of_claim[train_set]]
+        theirs = [_papers(claim, name.lower().replace("-", "")) for name in shown]
+        told = dict.fromkeys(f"{name}: {text}" for name, text in zip(shown, theirs, strict=True) if text)
+        lines.append([claim.text, *([claim.by] if claim.by else []), *cells, "<br>".join(told) or "–", claim.place])
+    head = ["claim", *(["by"] if CLAIMS[kind][0].by else []), *(["**the paper's setting**"] if papers else [])]
+    return markdown_table([*head, *places.values(), "the paper's difference", "where"], lines)
 
 
-def _line(claim: Claim, ours: Setting, theirs: Setting) -> list[str]:
-    verdicts = claim.verdicts(ours, theirs)
-    names = {quantity: _short_name(quantity, ours) for quantity in verdicts}
-    several = len(verdicts) > 1
-    told = {
-        verdict: [names[q] for q, (other, _) in verdicts.items() if other == verdict]
-        for verdict in ("holds", "fails", "undecided")
-    }
-    verdict = "; ".join(
-        f"**{name}**" + (f": {', '.join(sets)}" if several else "") for name, sets in told.items() if sets
-    )
-    effects = "; ".join(
-        (f"{names[q]} " if several else "") + difference.text() for q, (_, difference) in verdicts.items()
-    )
-    counts = next(iter(verdicts.values()))[1].n
-    at = ("**the paper's**, " if is_papers(ours) else "") + f"{ours.network}, {ours.family}, {ours.epochs} epochs"
-    return [
-        verdict, claim.text, claim.by or "–", effects, at, f"{counts[0]}, {counts[1]}",
-        _papers(claim, ours.family), claim.place,
-    ]  # fmt: skip
+def _cell(claim: Claim, pairs: list[tuple[Setting, Setting]]) -> str:
+    """Return the verdicts at each setting with the differences, and the setting's epochs and seeds; – for none."""
+    told = []
+    for ours, theirs in pairs:
+        verdicts = claim.verdicts(ours, theirs)
+        for quantity, (verdict, difference) in verdicts.items():
+            name = f"{_short_name(quantity, ours)}: " if len(verdicts) > 1 else ""
+            told.append(f"{name}**{verdict}** {difference.text()}")
+        counts = next(iter(verdicts.values()))[1].n
+        at = f"{ours.network}, {ours.family}, " if is_papers(ours) else ""
+        told.append(f"{at}{ours.epochs} epochs, n {counts[0]} and {counts[1]}")
+    return "<br>".join(told) or "–"
 
 
 def _short_name(quantity: str, setting: Setting) -> str:
@@ -203,26 +212,26 @@ def printed(method: str, network: str, family: str, quantity: str) -> PaperValue
 
 
 def _papers(claim: Claim, family: str) -> str:
-    """Return the paper's own differences, for the quantities and networks of which it has both numbers."""
+    """Return the paper's own differences, for the quantities and networks of which it has both numbers; "" for none.
+
+    Each method by its own score, so none stands beside a comparison by MSP.
+    """
     told = []
-    for network in ("resnet50", "wrn28-10"):
+    for network, name in (("resnet50", "R50"), ("wrn28-10", "WRN")):
         values = []
         for quantity in claim.quantities if claim.by != "MSP" else ():
-            ours, theirs = (printed(name, network, family, quantity) for name in (claim.method, claim.reference))
+            ours, theirs = (printed(method, network, family, quantity) for method in (claim.method, claim.reference))
             if ours is not None and theirs is not None:
                 values.append(signed(100 * (ours.value - theirs.value), 1))
         if values:
-            told.append(f"{' / '.join(values)} ({network})")
-    return "; ".join(told) or "–"
+            told.append(f"{', '.join(values)} ({name})")
+    return "; ".join(told)
 
 
-def _cost_line() -> list[str]:
-    ratios = {
-        network: MILLISECONDS[network][2.0] / MILLISECONDS[network][1.0]
-        for network in ("resnet18", "resnet50", "wrn28-10")
-    }
-    told = "; ".join(f"{network} {ratio:.2f}" for network, ratio in ratios.items())
-    return [
-        "**holds**: resnet18; **fails**: wrn28-10", "RegMixup takes 1.5 times the time of plain training", "–", told,
-        "one H200, a step of 128 images", "–", "1.5", "4",
-    ]  # fmt: skip
+def cost() -> str:
+    """Return the time of RegMixup's step over that of plain training, by network: compiled, on one H200."""
+    lines = []
+    for network, times in MILLISECONDS.items():
+        ratio = times[2.0] / times[1.0]
+        lines.append([network, f"{times[1.0]:.2f}", f"{times[2.0]:.2f}", f"{ratio:.2f}"])
+    return markdown_table(["network", "plain, ms a step", "RegMixup, ms a step", "ratio"], lines)

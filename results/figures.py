@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from archives import RESULTS, Setting, load
-from comparisons import Difference, mean_of, welch
+from comparisons import Difference, mean_of, welch, with_holm
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
@@ -29,9 +29,10 @@ IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
 PANELS = {
     "accuracy": "accuracy, %",
     "shift accuracy": "CIFAR-10-C accuracy, %",
-    "near-OOD AUROC by MSP": "near-OOD AUROC by MSP, %",
     "ECE": "ECE, %",
+    "near-OOD AUROC by MSP": "near-OOD AUROC by MSP, %",
 }
+SCORE_STYLES = {"MSP": ("o", "#2b6cb0"), "entropy": ("|", "black"), "DS": ("D", "#c53030")}
 
 
 def write(folder: Path) -> None:
@@ -40,6 +41,7 @@ def write(folder: Path) -> None:
         save(length_figure(), folder / "length.svg")
         save(methods_figure(), folder / "standard.svg")
         save(choices_figure(), folder / "causes.svg")
+        save(scores_figure(), folder / "scores.svg")
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -48,9 +50,9 @@ def save(figure: Figure, path: Path) -> None:
 
 def length_figure() -> Figure:
     """Return each metric against the images that training forwards, with 95 % intervals over seeds."""
-    figure = Figure(figsize=(10, 2.6))
+    figure = Figure(figsize=(7, 4.8))
     for place, (quantity, label) in enumerate(PANELS.items()):
-        axes = figure.add_subplot(1, len(PANELS), place + 1)
+        axes = figure.add_subplot(2, 2, place + 1)
         for method, name in NAMES.items():
             settings = [Setting("cifar10/train", "resnet18", epochs, method) for epochs in LENGTHS]
             points = [(chosen.images, mean) for chosen in settings if (mean := mean_of(chosen, quantity)) is not None]
@@ -84,7 +86,7 @@ def methods_figure() -> Figure:
         and "(" not in setting.method
     ]
     methods.sort(key=lambda setting: (setting.images, setting.method))
-    return _forest(methods, base, quantities, [f"{setting.method}, {setting.images:g} M" for setting in methods])
+    return _forest({f"{setting.method}, {setting.images:g} M": setting for setting in methods}, base, quantities)
 
 
 def choices_figure() -> Figure:
@@ -92,36 +94,60 @@ def choices_figure() -> Figure:
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "ECE")
     base = Setting("cifar10/train", "resnet18", 50, "regmixup")
     methods = [s for s in load() if s.epochs == 50 and s.statistics == "trained" and s.method.startswith("regmixup(")]
-    labels = [setting.method.removeprefix("regmixup(").removesuffix(")") for setting in methods]
-    return _forest(methods, base, quantities, labels)
+    named = {setting.method.removeprefix("regmixup(").removesuffix(")"): setting for setting in methods}
+    return _forest(named, base, quantities)
 
 
-def _forest(methods: list[Setting], base: Setting, quantities: tuple[str, ...], labels: list[str]) -> Figure:
-    figure = Figure(figsize=(10, 0.5 + 0.25 * len(methods)))
+def _forest(named: dict[str, Setting], base: Setting, quantities: tuple[str, ...]) -> Figure:
+    """Return differences from `base`: blue ones are better and red ones worse after Holm's correction over a panel."""
+    figure = Figure(figsize=(10, 0.5 + 0.25 * len(named)))
     for place, quantity in enumerate(quantities):
         axes = figure.add_subplot(1, len(quantities), place + 1)
-        less_is_better = quantity in ("ECE", "AUGRC")
-        for line, setting in enumerate(reversed(methods)):
-            _draw_difference(axes, line, welch(setting, base, quantity), less_is_better=less_is_better)
+        less = quantity in ("ECE", "AUGRC")
+        tested = with_holm({name: welch(setting, base, quantity) for name, setting in named.items()})
+        for line, name in enumerate(reversed(named)):
+            if name in tested:
+                difference, p = tested[name]
+                better = (difference.value < 0) == less
+                colour = "#888888" if p >= 0.05 else "#2b6cb0" if better else "#c53030"
+                _draw_difference(axes, line, difference, colour)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_ylim(-0.7, len(methods) - 0.3)
-        axes.set_yticks(range(len(methods)), labels=labels[::-1] if place == 0 else [""] * len(methods))
+        axes.set_ylim(-0.7, len(named) - 0.3)
+        axes.set_yticks(range(len(named)), labels=[*reversed(named)] if place == 0 else [""] * len(named))
         name = quantity.replace(" AUROC by ", " AUROC\nby ")
-        axes.set_title(f"{name}\n{'less' if less_is_better else 'more'} is better", fontsize=8)
+        axes.set_title(f"{name}\n{'less' if less else 'more'} is better", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3, axis="x")
     figure.tight_layout()
     return figure
 
 
-def _draw_difference(axes: Axes, line: int, difference: Difference | None, *, less_is_better: bool) -> None:
-    if difference is None:
-        return
-    sign = -difference.sign if less_is_better else difference.sign
-    colour = {1: "#2b6cb0", -1: "#c53030", 0: "#888888"}[sign]
+def _draw_difference(axes: Axes, line: float, difference: Difference, colour: str) -> None:
     axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
     if difference.low is not None and difference.high is not None:
         axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
+
+
+def scores_figure() -> Figure:
+    """Return detection by three scores, for every method after 100 epochs."""
+    methods = [s for s in load() if (s.train_set, s.epochs, s.statistics) == ("cifar10/train", 100, "trained")]
+    methods = [setting for setting in methods if "(" not in setting.method]
+    methods.sort(key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
+    figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
+    for place, name in enumerate(("near-OOD", "SVHN")):
+        axes = figure.add_subplot(1, 2, place + 1)
+        for score, (mark, colour) in SCORE_STYLES.items():
+            means = [mean_of(setting, f"{name} AUROC by {score}") for setting in methods]
+            values = [mean.value for mean in means]
+            axes.plot(values, range(len(methods)), mark, color=colour, markersize=5, label=f"by {score}", alpha=0.85)
+        axes.set_yticks(range(len(methods)), labels=[s.method for s in methods] if place == 0 else [""] * len(methods))
+        axes.set_title(f"{name} AUROC, %", fontsize=9)
+        axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.legend(
+        *axes.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.06)
+    )
+    return figure
 
 
 # ---- concepts

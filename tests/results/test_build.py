@@ -76,6 +76,7 @@ NAMES = {
     "SVHN AUROC by MSP": ("svhn/test", "auroc", "max_probability", "", 100),
     "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer", "", 100),
 }
+NEAR = ("other CIFAR", "Tiny-ImageNet")
 NETWORKS = {"ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 
 
@@ -99,12 +100,15 @@ def archived_values():
 
 def seeds_of(family, method, epochs, column, network="resnet18"):
     """Return the values of a method over seeds, read from the archives' files alone."""
+    if column.startswith("near-OOD"):
+        near = [seeds_of(family, method, epochs, column.replace("near-OOD", name), network) for name in NEAR]
+        return sum(near) / 2
     dataset, *place, scale = NAMES[column]
     dataset = dataset.format(family, other={"cifar10": "cifar100", "cifar100": "cifar10"}[family])
     setting, values = (f"{family}/train", network, epochs, "bfloat16"), {}
     for label in (method, f"{method}(epochs={epochs})"):
         values |= archived_values().get((setting, label, (dataset, *place)), {})
-    return scale * np.array(list(values.values()))
+    return scale * np.array([value for _, value in sorted(values.items())])
 
 
 def welch_by_hand(ours, theirs):
@@ -174,6 +178,13 @@ def test_a_coin_costs_what_lies_between_its_sides():
     costs = [Setting("cifar10/train", "resnet18", 100, name).minutes for name in ("dnn", "regmixup+cutmix", "regmixup")]
     assert costs[0] < costs[1] == pytest.approx((costs[0] + costs[2]) / 2)
     assert Setting("cifar10/train", "resnet18", 100, "augmix").minutes is None
+
+
+def test_minutes_are_marked_where_the_step_of_the_method_was_not_measured():
+    costs = {name: build.cost(Setting("cifar10/train", "resnet18", 100, name))[1] for name in build.METHODS}
+    measured = {name for name, minutes in costs.items() if minutes[0] not in "~n"}
+    assert measured == {"dnn", "regmixup", "regmixup+regcutmix", "kfac-llla", "deep-ensemble"}
+    assert (costs["mixup"], costs["augmix"]) == (f"~{costs['dnn']}", "not measured")
 
 
 def test_two_passes_of_sharpness_count_and_have_no_minutes_unless_they_were_measured():
