@@ -186,8 +186,8 @@ def cards() -> dict[str, str]:
         for file, method in files.items()
     ]
     tree = "```{toctree}\n:hidden:\n\n" + "\n".join(files) + "\n```\n"
-    table = markdown_table(["method", "what it is", "OOD score of our tables", "from"], lines)
-    combining = "These have names. [Combining methods](../methods.md) has their components and others."
+    table = markdown_table(["method", "what it is", "OOD score", "from"], lines)
+    combining = "The methods that have names. [Combining methods](../methods.md) has components and other combinations."
     index = f"# Method cards\n\n{combining}\n\n{table}\n{tree}"
     return {"index": index} | {file: card(method) for file, method in files.items()}
 
