@@ -75,7 +75,7 @@ SETTINGS = {
 }  # fmt: skip
 COLUMNS = {
     "accuracy": ("accuracy", 100), "ece": ("ECE", 100), "nll": ("NLL", 1), "augrc": ("AUGRC by MSP x 1000", 1000),
-    "failure_auroc": ("failure AUROC", 100), "ood_auroc": ("OOD AUROC", 100),
+    "failure_auroc": ("failure AUROC by MSP", 100), "ood_auroc": ("OOD AUROC by DS", 100),
 }  # fmt: skip
 """Metrics by name: the head of the column, and the factor of what it shows."""
 

@@ -89,8 +89,8 @@ def restructure(_app, what, _name, _obj, _options, lines):  # type: ignore[no-un
 
 
 def prepare(_app, name, text):  # type: ignore[no-untyped-def]
-    """Send links to the archived rows, which lie outside docs/, to their page; put a download into every notebook."""
-    text[0] = text[0].replace("../results/README.md", "archive.md")
+    """Send links to the archived rows and to the cards to their pages; put a download into every notebook."""
+    text[0] = text[0].replace("../results/README.md", "archive.md").replace("](cards.toml)", "](cards/index.md)")
     if name.startswith("notebooks/"):
         notebook, file = json.loads(text[0]), f"{name.removeprefix('notebooks/')}.ipynb"
         notebook["cells"][0]["source"] += [

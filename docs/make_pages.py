@@ -1,4 +1,4 @@
-"""Write the pages of the site that the code knows: a card per method, the table of studies, and their costs.
+"""Write what the code knows: a card per method, the tables of studies and of step times, and the costs of studies.
 
     python docs/make_pages.py      # after a change of the registry, of a study file or of step times; tests compare
 
@@ -36,8 +36,17 @@ PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc
 COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.", "deep-ensemble": "Five times `dnn`."}
 """Methods whose step is that of `dnn`."""
 READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
-STUDIES_HEAD = "| study | what | runs | cost | remakes |\n| --- | --- | --- | --- | --- |\n"
-TIMES_HEAD = "| measured | network | ms per step |\n| --- | --- | --- |\n"
+STUDIES_HEADS = {
+    "paper": "| study of the paper | what | cost | remakes |\n| --- | --- | --- | --- |\n",
+    "ours": "| study of ours | what | cost |\n| --- | --- | --- |\n",
+    "cv": "| cross-validation | of what | cost | remakes |\n| --- | --- | --- | --- |\n",
+}
+STEPS = [("eager", "wrn28-10"), ("eager", "resnet50"), ("compiled", "wrn28-10"), ("compiled", "resnet50")]
+STEPS.append(("compiled", "resnet18"))
+STEPS_HEAD = f"| method | {' | '.join(', '.join(step) for step in STEPS)} | the paper says |\n|{' --- |' * 7}\n"
+OTHERS_HEAD = "| other step | of dnn, ms |\n| --- | --- |\n"
+PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
+"""Training times over that of plain training, from the paper's Section 4."""
 
 
 def call(spec: Spec, field: str = "objective") -> str:
@@ -172,9 +181,14 @@ OOD score: `{method.score}`.{unpublished}
 def cards() -> dict[str, str]:
     """Return all cards by file name, the index included."""
     files = {method.name.replace("+", "-and-"): method for method in METHODS.values()}
-    lines = [[f"[{method.name}]({file}.md)", method.description, method.citation] for file, method in files.items()]
+    lines = [
+        [f"[{method.name}]({file}.md)", method.description, f"`{method.score}`", method.citation]
+        for file, method in files.items()
+    ]
     tree = "```{toctree}\n:hidden:\n\n" + "\n".join(files) + "\n```\n"
-    index = f"# Method cards\n\n{markdown_table(['method', 'what it is', 'from'], lines)}\n{tree}"
+    table = markdown_table(["method", "what it is", "OOD score", "from"], lines)
+    combining = "The methods that have names. [Combining methods](../methods.md) has components and other combinations."
+    index = f"# Method cards\n\n{combining}\n\n{table}\n{tree}"
     return {"index": index} | {file: card(method) for file, method in files.items()}
 
 
@@ -194,31 +208,72 @@ def study_with_cost(name: str) -> str:
     return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(tasks)}"', text, count=1)
 
 
-def studies_page() -> str:
-    """Return docs/studies.md with its two tables replaced."""
-    text = (DOCS / "studies.md").read_text(encoding="utf-8")
-    lines = []
-    for name in studies():
-        study = load_study(name)
-        runs = sum(1 for _ in study.runs())
-        lines.append(f"| `{name}` | {study.title} | {runs} | {study.cost} | {', '.join(study.paper) or '–'} |\n")
-    times = [
-        f"| {section} | {network} | {', '.join(f'{method} {ms:g}' for method, ms in measured.items())} |\n"
-        for section, networks in step_times().items()
-        for network, measured in networks.items()
-        if network != "how"
-    ]
-    for head, rows in ((STUDIES_HEAD, lines), (TIMES_HEAD, times)):
+def replaced(text: str, tables: dict[str, list[list[str]]]) -> str:
+    """Return a page with the lines below each head replaced."""
+    for head, lines in tables.items():
         assert head in text, head
         before, _, after = text.partition(head)
-        text = before + head + "".join(rows) + re.sub(r"\A(\|.*\n)*", "", after)
+        rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+        text = before + head + rows + re.sub(r"\A(\|.*\n)*", "", after)
     return text
+
+
+def short(cost: str) -> str:
+    """Return a cost for a table whose heading names the GPU: its networks and its longest unit of time.
+
+    >>> short("205 networks to train, about 7,100 GPU minutes (4.9 days) on one H200")
+    '205 networks, 4.9 days'
+    >>> short("9 networks to train, about 19 GPU minutes on one H200")
+    '9 networks, 19 minutes'
+    """
+    cost = cost.replace(" to train, about ", ", ").replace(" on one H200", "").replace("GPU ", "")
+    return re.sub(r"[\d,]+ minutes \((.*)\)", r"\1", cost)
+
+
+def studies_page() -> str:
+    """Return docs/studies.md with its tables replaced."""
+    lines: dict[str, list[list[str]]] = {name: [] for name in STUDIES_HEADS}
+    for name in studies():
+        study = load_study(name)
+        cells = [f"`{name}`", study.title, short(study.cost)]
+        if name.startswith("cv-"):
+            title = study.title.removeprefix("Cross-validation of ")
+            lines["cv"].append([f"`{name}`", title, short(study.cost), ", ".join(study.paper)])
+        elif study.paper:
+            lines["paper"].append([*cells, ", ".join(study.paper)])
+        else:
+            lines["ours"].append(cells)
+    text = (DOCS / "studies.md").read_text(encoding="utf-8")
+    return replaced(text, {STUDIES_HEADS[name]: rows for name, rows in lines.items()})
+
+
+def performance_page() -> str:
+    """Return docs/performance.md with its tables of step times replaced."""
+    times = step_times()
+    steps = [(times[how][network], 1 if how == "eager" else 2) for how, network in STEPS]
+    lines = []
+    for name in METHODS:
+        cells = [
+            f"{measured[name]:.{digits}f} ({measured[name] / measured['dnn']:.2f})" if name in measured else ""
+            for measured, digits in steps
+        ]
+        if any(cells):
+            lines.append([f"`{name}`", *cells, PAPER_TIMES.get(name, "")])
+    others = [
+        [f"`{network}`, {words}", f"{times[how][network]['dnn']:g}"]
+        for how, words in (("cpu", "2 CPU cores, float32, eager"), ("estimated", "estimated from multiply-adds"))
+        for network in times[how]
+        if network != "how"
+    ]
+    text = (DOCS / "performance.md").read_text(encoding="utf-8")
+    return replaced(text, {STEPS_HEAD: lines, OTHERS_HEAD: others})
 
 
 def main() -> None:
     for name, path in studies().items():
         path.write_text(study_with_cost(name), encoding="utf-8")
     (DOCS / "studies.md").write_text(studies_page(), encoding="utf-8")
+    (DOCS / "performance.md").write_text(performance_page(), encoding="utf-8")
     write_cards(DOCS / "cards")
 
 

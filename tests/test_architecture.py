@@ -78,8 +78,8 @@ def test_a_file_imports_only_lower_rooms():
     assert {file: rooms for file, rooms in wrong.items() if rooms} == {}
 
 
-def test_contributing_has_the_same_rooms():
-    table = (REPOSITORY / "CONTRIBUTING.md").read_text().partition("| what | rooms |")[2].partition("\n\n")[0]
+def test_contributing_has_the_same_packages():
+    table = (REPOSITORY / "CONTRIBUTING.md").read_text().partition("| what | packages |")[2].partition("\n\n")[0]
     lines = [line for line in table.splitlines() if "`" in line]
     assert [set(line.split("`")[1::2]) for line in lines] == LEVELS
     assert {room(module) for module in GRAPH} - {"__main__"} == HEIGHT.keys()

@@ -104,8 +104,8 @@ def test_partial_results_of_fine_tuning_are_paired_run_by_run(tmp_path):
     assert lines[4].count(" – ") == 1  # failure AUROC, of which there is none without errors
 
 
-def test_the_tables_of_the_page_on_fine_tuning_are_made_of_the_stored_runs():
+def test_the_tables_of_fine_tuning_are_made_of_the_stored_runs():
     root = FOLDER.parent
     lines = (root / "results" / "finetuning.jsonl").read_text().splitlines()
     tables = fine_tuning()["markdown"]([json.loads(line) for line in lines])
-    assert tables.strip() in (root / "docs" / "fine-tuning.md").read_text()
+    assert tables.strip() in (root / "docs" / "results.md").read_text()

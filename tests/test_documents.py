@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from regmixup.cli import VERBS, main
-from regmixup.methods import METHODS
-from regmixup.study.status import step_times
 from tests.lowest import PROJECT, lowest
 
 ROOT = Path(__file__).parent.parent
@@ -100,18 +98,6 @@ def test_links_between_documents_exist():
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
-
-
-def test_the_page_of_methods_has_a_row_for_each_and_their_cost():
-    """The first table may put several methods in a row; the cost table has those that were measured."""
-    text = (ROOT / "docs" / "methods.md").read_text()
-    named = {name for line in text.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line)}
-    assert named >= set(METHODS)
-    eager, compiled = text.split("## What a step costs")[1].split("## ")[0].split("Compiled steps")
-    shown = [dict(re.findall(r"(?m)^\| ([\w+-]+) \| (\d+\.\d+)", section)) for section in (eager, compiled)]
-    measured = [step_times()["eager"]["wrn28-10"], step_times()["compiled"]["resnet18"]]
-    assert [{name: float(ms) for name, ms in times.items()} for times in shown] == measured
-    assert set(METHODS) - {"kfac-llla", "deep-ensemble", "sure"} == set(shown[0]) | set(shown[1])
 
 
 def test_every_dependency_has_a_lowest_version_to_be_tested():

@@ -8,7 +8,7 @@ Names are imported when first used, so `import regmixup` costs almost nothing.
 
 from __future__ import annotations
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 TYPE_CHECKING = False  # instead of importing `typing`, which takes longer than everything else here
 if TYPE_CHECKING:

@@ -40,9 +40,27 @@ def test_a_study_says_its_computed_cost_and_what_to_expect(name, tmp_path):
     assert len(header.expected) > 50
 
 
-def test_the_page_lists_every_study_with_its_cost():
+def test_the_pages_list_every_study_with_its_cost_and_every_step_time():
     made = runpy.run_path(str(DOCUMENTS / "make_pages.py"))
-    assert made["studies_page"]() == (DOCUMENTS / "studies.md").read_text(), "run docs/make_pages.py"
+    page = (DOCUMENTS / "studies.md").read_text()
+    assert made["studies_page"]() == page, "run docs/make_pages.py"
+    assert all(page.count(f"\n| `{name}` |") == 1 for name in studies())
+    page = (DOCUMENTS / "performance.md").read_text()
+    assert made["performance_page"]() == page, "run docs/make_pages.py"
+    assert all(f"\n| `{name}` |" in page for name in METHODS if name not in ("kfac-llla", "deep-ensemble", "sure"))
+    assert "\n| `regmixup` | 25.7 (1.49) | 32.6 (1.13) | 20.31 (1.87) | 11.16 (1.68) | 3.49 (1.49) | 1.5 |\n" in page
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"),
+    [
+        ("205 networks to train, about 7,100 GPU minutes (4.9 days) on one H200", "205 networks, 4.9 days"),
+        ("9 networks to train, about 19 GPU minutes on one H200", "9 networks, 19 minutes"),
+        ("15 networks to train, about 3 minutes on 2 CPU cores", "15 networks, 3 minutes on 2 CPU cores"),
+    ],
+)
+def test_the_page_shows_a_cost_by_its_longest_unit(cost, shown):
+    assert runpy.run_path(str(DOCUMENTS / "make_pages.py"))["short"](cost) == shown
 
 
 OTHER_LENGTHS = (
