@@ -8,9 +8,7 @@ results.csv behind it, in a comment, and a test compares the two.
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -19,14 +17,9 @@ from pathlib import Path
 
 import claims
 import figures
-import numpy as np
-import torch
-from archives import MILLISECONDS, RESULTS, Setting, load, method_of
+from archives import MILLISECONDS, RESULTS, Setting, load
 from comparisons import Difference, mean_of, paired, welch, with_holm
 
-from regmixup import data, metrics
-from regmixup.data.readers.image_list import listed_indices
-from regmixup.data.records import ImageList
 from regmixup.names import signed
 from regmixup.paper import PaperValue
 from regmixup.report.writers import markdown_table
@@ -301,34 +294,6 @@ def others() -> str:
     return markdown_table(["theirs / ours", "training", "n", *columns.values()], lines)
 
 
-def write_openood(root: Path, path: Path) -> None:
-    """Write detection on OpenOOD's lists, computed from the archived outcomes. root: has the lists and the datasets."""
-    places = {}
-    for name, file in (("cifar10/test", "cifar10_test_cifar10"), ("cifar100/test", "cifar10_test_cifar100")):
-        whole = data.load(name, root=root)
-        places[name] = listed_indices(whole, ImageList(name, f"openood/{file}.txt"), root).numpy()
-    places["tiny-imagenet/val"] = np.loadtxt(root / "openood" / "cifar10_test_tin.txt", dtype=int)
-    rows = set()
-    for outcomes in sorted(RESULTS.glob("*/*/outcomes-*.npz")):
-        config = json.loads((outcomes.parent / "config.json").read_text())
-        method, statistics = method_of(outcomes.stem.removeprefix("outcomes-").rpartition("-")[0])
-        if config["train_set"] != C10 or statistics != "trained" or method not in METHODS or config["epochs"] < 100:
-            continue
-        stored = np.load(outcomes)
-        for score, key in (("MSP", "uncertainty"), ("DS", "dempster_shafer")):
-            listed = [stored[f"{name}:{key}"][chosen].astype(float) for name, chosen in places.items()]
-            scores = [torch.from_numpy(values) for values in listed]
-            aurocs = [100 * float(metrics.auroc(scores[0], other)) for other in scores[1:]]
-            near = sum(aurocs) / 2
-            run = outcomes.parent.name.rpartition("-")[2]
-            numbers = [f"{value:.4f}" for value in (*aurocs, near)]
-            rows.add((method, config["network"], config["epochs"], config["seed"], score, *numbers, run))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*("method", "network", "epochs", "seed", "score", "cifar100", "tiny-imagenet", "near", "run")])
-        writer.writerows(sorted(rows))
-
-
 def openood() -> str:
     """Return near-OOD detection on OpenOOD's lists, from openood.csv: one seed each, whose outcomes are archived."""
     with (RESULTS / "openood.csv").open(encoding="utf-8") as file:
@@ -444,11 +409,6 @@ def with_tables(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lists", type=Path, metavar="ROOT", help="also write openood.csv; ROOT/openood has the lists")
-    options = parser.parse_args()
-    if options.lists:
-        write_openood(options.lists, RESULTS / "openood.csv")
     write_csv(RESULTS / "results.csv")
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -108,4 +108,4 @@ def test_the_tables_of_fine_tuning_are_made_of_the_stored_runs():
     root = FOLDER.parent
     lines = (root / "results" / "finetuning.jsonl").read_text().splitlines()
     tables = fine_tuning()["markdown"]([json.loads(line) for line in lines])
-    assert tables.strip() in (root / "docs" / "results.md").read_text()
+    assert tables.strip() in (root / "docs" / "fine-tuning-results.md").read_text()
