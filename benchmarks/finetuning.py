@@ -48,7 +48,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 import regmixup as rm
-from regmixup.data.decode import TrainTransform
 from regmixup.data.folders import class_folders, image_files
 from regmixup.data.images import FolderSet, ImageSet
 from regmixup.data.streaming import StreamingLoader
@@ -56,6 +55,7 @@ from regmixup.report.significance import resampled_difference
 from regmixup.training.config import device_name, resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, cudnn, settings
+from regmixup.training.loading import train_transform
 from regmixup.training.run import Run
 from regmixup.training.setup import resume, set_up
 from regmixup.training.stopping import Stop
@@ -515,9 +515,10 @@ def repeated(files: FolderSet, count: int) -> FolderSet:
 def loader_rate(files: FolderSet, args: argparse.Namespace) -> float:
     """Return the images per second of an epoch, the start of the workers included."""
     files = repeated(files, args.loaded)
+    config = rm.configure("imagenet-resnet50", "dnn", image_size=args.size, interpolation="bilinear")
     loader = StreamingLoader(
-        files.paths, files.labels, transform=TrainTransform(size=args.size), batch_size=args.batch_size, seed=0,
-        device=args.device, workers=args.workers, epochs=1,
+        files.paths, files.labels, transform=train_transform(config, shape=None), shape=(3, args.size, args.size),
+        batch_size=args.batch_size, seed=0, device=args.device, workers=args.workers, epochs=1,
     )  # fmt: skip
     return len(files) / seconds(lambda: deque(loader.epoch(0), maxlen=0))
 

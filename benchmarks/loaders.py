@@ -17,10 +17,10 @@ from collections.abc import Callable
 import torch
 
 import regmixup as rm
-from regmixup.data.decode import TrainTransform
 from regmixup.data.images import FolderSet, ImageSet
 from regmixup.data.loader import ResidentLoader
 from regmixup.data.streaming import StreamingLoader
+from regmixup.training.loading import train_transform
 
 
 def seconds(work: Callable[[], None], device: torch.device) -> float:
@@ -68,12 +68,13 @@ def streaming(folder: str, workers: int, passes: int) -> None:
 
     files = rm.data.load(f"folder:{folder}")
     assert isinstance(files, FolderSet)
-    transform, cpu = TrainTransform(), torch.device("cpu")
+    config, cpu = rm.configure("imagenet-resnet50", "dnn", interpolation="bilinear"), torch.device("cpu")
+    transform = train_transform(config, shape=None)
     ours = StreamingLoader(
-        files.paths, files.labels, transform=transform, batch_size=64, seed=0, device=cpu, workers=workers,
-        epochs=passes,
+        files.paths, files.labels, transform=transform, shape=(3, 224, 224), batch_size=64, seed=0, device=cpu,
+        workers=workers, epochs=passes,
     )  # fmt: skip
-    same = v2.Compose([transform.build(), v2.PILToTensor()])
+    same = v2.Compose([transform, v2.PILToTensor()])
     bare = torch.utils.data.DataLoader(ImageFolder(folder, same), batch_size=64, shuffle=True, num_workers=workers)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     for epoch in range(passes):

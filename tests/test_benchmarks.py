@@ -37,7 +37,6 @@ COMMANDS = {
         ("--evaluate 100 5 --ood-files 2", "2 OOD files"),
     ],
     "prediction": [("--recipe digits --networks small --precision float32 --sets 2", "small      float32      2")],
-    "report": [("--methods 2 --seeds 1", "2 methods x 1 seeds")],
     "soak": [("--steps 225", "growth over")],
     "temperature": [("--subsamples 2", "| 0.2 | 1.3")],
     "step": [("--tiny --networks small --rounds 1 --steps 1", "| small | dnn | released |")],

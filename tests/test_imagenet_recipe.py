@@ -10,9 +10,8 @@ from PIL import Image
 import regmixup as rm
 from benchmarks.imagenet_tree import CLASSES, write_tree
 from regmixup.cli import main
-from regmixup.data.decode import TrainTransform
 from regmixup.storage import read_rows
-from regmixup.training.loading import evaluation_transform
+from regmixup.training.loading import evaluation_transform, train_transform
 from regmixup.training.optim import make_optimizer
 
 
@@ -51,7 +50,9 @@ def test_neither_norms_nor_biases_decay():
 
 def test_random_interpolation_is_bilinear_or_bicubic():
     pixels = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
-    whole = TrainTransform(size=16, scale=(1, 1), ratio=(1, 1), interpolation="random", flip=0, jitter=0).build()
+    settings = {"interpolation": "random", "flip": False, "color_jitter": 0.0}
+    config = rm.configure("imagenet-resnet50", "dnn", image_size=16, crop_area=1.0, **settings)
+    whole = train_transform(config, shape=None)
     modes = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
     expected = [Image.fromarray(pixels).resize((16, 16), mode).tobytes() for mode in modes]
     torch.manual_seed(0)

@@ -41,6 +41,10 @@ def test_an_interpolation_is_a_shifted_set_of_its_sources_files() -> None:
     assert path.files == find("cifar10/train").files
 
 
+def test_the_images_of_a_list_are_those_of_another_set() -> None:
+    assert find("cifar10/openood-val").whole == "cifar10/test"
+
+
 @pytest.mark.parametrize("name", ["vitamin-c/val", "mine/test", "cifar10", "folder:", "path:", "", "cifar10-c/fog"])
 def test_other_names_are_nobodys(name: str) -> None:
     assert get(name) is None

@@ -88,15 +88,6 @@ def test_what_is_no_such_table_is_refused(folder, rows, changes, message):
         load(write(folder, *rows, **changes))
 
 
-@pytest.mark.parametrize(
-    ("limit", "message"), [("MAX_BYTES", "at most 9 bytes, found 1"), ("MAX_ROWS", "at most 9 rows")]
-)
-def test_a_huge_table_is_refused(folder, monkeypatch, limit, message):
-    monkeypatch.setattr(label_table, limit, 9)
-    with pytest.raises(ValueError, match=message):
-        load(write(folder, *ROWS))
-
-
 def test_a_label_with_a_comma_must_have_quotes(folder):
     """Else the part before the comma would be the class, and Paris, France one with Paris, Texas."""
     with pytest.raises(ValueError, match=r"1 row of .* at most 2 fields, with quotes .*: day0/2\.png in line 4$"):

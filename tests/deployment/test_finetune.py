@@ -301,7 +301,7 @@ def prepared(folder, weights, tmp_path_factory):
 def test_no_augmentation_shows_the_whole_image(prepared):
     """A crop of all of the area, resized: with a mark in each corner, none is ever cut off or moved."""
     config = replace(prepared, request=replace(prepared.request, augmentation="none")).configure(epochs=1)
-    transform = train_transform(prepared.photos.parts["train"], config).build()
+    transform = train_transform(config, shape=None)
     marked = Image.new("RGB", (48, 40))
     marked.paste((255, 0, 0), (0, 0, 8, 8))
     marked.paste((0, 255, 0), (40, 32, 48, 40))

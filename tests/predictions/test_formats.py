@@ -1,7 +1,5 @@
 """Files of other people's models: what is understood, what is said about it, and probabilities that are no logits."""
 
-import struct
-import tracemalloc
 import zipfile
 
 import numpy as np
@@ -173,17 +171,22 @@ def test_tensors_that_torch_saved(tmp_path, zipped):
 
 
 @pytest.mark.filterwarnings("ignore:Validating sparse")
+def test_sparse_tensors_become_dense(tmp_path):
+    labels = torch.tensor([1, 0])
+    torch.save({"logits": torch.tensor(TWO).to_sparse(), "labels": labels.to_sparse()}, tmp_path / "p.pt")
+    predictions = load(tmp_path / "p.pt")
+    assert predictions.logits.tolist() == TWO
+    assert predictions.labels.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (torch.tensor(TWO), "it must hold a dictionary of logits and labels, got Tensor"),
-        ({"logits": torch.tensor(TWO), "labels": torch.zeros(2, device="meta")}, "labels must be a dense tensor, got"),
-        ({"logits": torch.tensor(TWO).to_sparse()}, "logits must be a dense tensor, got torch.sparse_coo on"),
-        ({"logits": torch.zeros(1, 1).expand(2**14, 2**15)}, "its arrays must take at most 1073741824 bytes"),
         ({"logits": torch.tensor(TWO), "model": {}}, "'model'.* Available: class_count"),
     ],
 )
-def test_what_torch_saved_must_be_tensors_that_fit_into_memory(tmp_path, content, message):
+def test_what_torch_saved_must_be_tensors_by_the_names_of_fields(tmp_path, content, message):
     torch.save(content, tmp_path / "p.pt")
     with pytest.raises(ValueError, match=rf"p\.pt.*{message}"):
         load(tmp_path / "p.pt")
@@ -222,41 +225,17 @@ class TestProbabilities:
         assert nll == pytest.approx(12 * np.log(10))
 
 
-class TestBounds:
-    """What NumPy files claim is compared with what they hold before memory is taken for it."""
-
-    def header(self, shape):
-        text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
-        return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
-
-    def archive(self, path, **members):
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-            for name, content in members.items():
-                file.writestr(f"{name}.npy", content)
-
-    def refused(self, path, message=""):
-        with pytest.raises(ValueError, match=rf"cannot read predictions from {path}: {message}"):
-            load(path)
-
-    @pytest.mark.parametrize("shape", [(1 << 20, 1 << 20), (0, 10**30)])
-    def test_a_header_that_claims_terabytes(self, tmp_path, shape):
-        (tmp_path / "p.npy").write_bytes(self.header(shape))
-        self.refused(tmp_path / "p.npy")
-        self.archive(tmp_path / "p.npz", logits=self.header(shape))
-        self.refused(tmp_path / "p.npz")
-
-    def test_arrays_that_claim_to_grow_more_than_a_hundredfold(self, tmp_path):
-        path = tmp_path / "p.npz"
-        content = self.header((8,)) + bytes(64)
-        self.archive(path, logits=content, features=content, probs=content)
-        claimed = path.read_bytes().replace(struct.pack("<I", len(content)), struct.pack("<I", 1_500_000_000))
-        path.write_bytes(claimed)
-        tracemalloc.start()
-        try:
-            self.refused(path, "its arrays must take at most 1073741824 bytes, they claim 4500000000")
-            assert tracemalloc.get_traced_memory()[1] < 5e6
-        finally:
-            tracemalloc.stop()
+@pytest.mark.parametrize("shape", [(1 << 20, 1 << 20), (0, 10**30)])
+def test_a_header_that_claims_terabytes(tmp_path, shape):
+    """NumPy refuses it before memory is taken."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    header = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    (tmp_path / "p.npy").write_bytes(header)
+    with zipfile.ZipFile(tmp_path / "p.npz", "w") as file:
+        file.writestr("logits.npy", header)
+    for name in ("p.npy", "p.npz"):
+        with pytest.raises(ValueError, match=rf"cannot read predictions from {tmp_path / name}: "):
+            load(tmp_path / name)
 
 
 @pytest.mark.parametrize("labels", ["01", "1"])

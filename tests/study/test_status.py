@@ -283,6 +283,8 @@ def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_pa
     assert "  cifar100: cifar-100-python/train and 1 more" in lines
     write_cifar(tmp_path, "cifar10")
     assert "cifar10:" not in missing_data(plan, tmp_path)
+    listed = planned(tmp_path, CIFAR.replace('"svhn/test"', '"tiny-imagenet/openood-cifar10"'))
+    assert "tiny-imagenet: tiny-imagenet-200/wnids.txt and 5 more" in missing_data(listed, tmp_path)  # with the lists
 
 
 def test_a_study_without_its_data_trains_nothing(tmp_path):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,57 +91,6 @@ def cut_out(image: Tensor, *, side: int, fill: Tensor) -> Tensor:
     """Fill a square of an image (C, H, W), drawn by `sample_squares` from torch's global generator, with a pixel."""
     _, height, width = image.shape
     return torch.where(in_box(sample_squares(side, 1, (height, width), None), image)[0], fill[:, None, None], image)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainTransform:
-    """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment.
-
-    size: side of the square crop. scale and ratio: area and aspect of the crop relative to the image.
-    padding: crop images that have the size already from themselves padded by so many pixels, instead; None: do not.
-    interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
-    jitter: strength of brightness, contrast and saturation changes; 0 for none.
-    rand_augment, magnitude: number of RandAugment's operations, and their strength. cutout: side of a square filled
-    with `fill`, a colour in [0, 1], see `cut_out`; with it the result is a tensor, else a PIL image.
-    orient: first rotate the image by its EXIF orientation.
-    """
-
-    size: int | tuple[int, int] = 224
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    interpolation: Literal["bilinear", "random"] = "bilinear"
-    flip: float = 0.5
-    jitter: float = 0.4
-    padding: int | None = None
-    rand_augment: int = 0
-    magnitude: int = 9
-    cutout: int = 0
-    fill: tuple[float, ...] = (0.0,)
-    orient: bool = False
-
-    def build(self) -> Any:
-        """Return the torchvision transform."""
-        from torchvision.transforms import v2
-
-        def resized(mode: str) -> Any:
-            how = v2.InterpolationMode(mode)
-            return v2.RandomResizedCrop(self.size, self.scale, self.ratio, how, antialias=True)
-
-        if self.padding is not None:
-            crop = v2.RandomCrop(self.size, self.padding)
-        elif self.interpolation == "random":
-            crop = v2.RandomChoice([resized("bilinear"), resized("bicubic")])
-        else:
-            crop = resized("bilinear")
-        steps: list[Any] = [upright] if self.orient else []
-        steps += [crop, v2.RandomHorizontalFlip(self.flip)]
-        if self.jitter:
-            steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
-        if self.rand_augment:
-            steps.append(v2.RandAugment(self.rand_augment, self.magnitude))
-        if self.cutout:
-            steps += [v2.PILToTensor(), partial(cut_out, side=self.cutout, fill=to_pixel(self.fill))]
-        return v2.Compose(steps)
 
 
 @dataclass(frozen=True, kw_only=True)

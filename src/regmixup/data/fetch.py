@@ -57,8 +57,7 @@ def _datasets_of(name: str) -> list[Dataset]:
     if name in FAMILIES:
         datasets = [dataset for dataset in members(name) if not (dataset.part or dataset.listed)]
     else:
-        dataset = find(name)
-        datasets = [find(dataset.listed.of if dataset.listed else dataset.whole)]
+        datasets = [find(find(name).whole)]
     if any(dataset.sources for dataset in datasets):
         return datasets
     if by_hand := next((dataset.by_hand for dataset in datasets if dataset.by_hand), ""):

@@ -103,7 +103,9 @@ class Dataset:
 
     @property
     def whole(self) -> str:
-        """The name of the dataset whose files are read: its own, or what it is a part or an interpolation of."""
+        """The name of the dataset that has all its images: its own, or what it is a part, list or interpolation of."""
+        if self.listed:
+            return self.listed.of
         if self.part is None:
             return self.name.removeprefix("path:")
         # A part of a folder may be split once more.

@@ -42,7 +42,7 @@ def overlap(a: Dataset, b: Dataset) -> bool:
         place, other_place = _place(a), _place(b)
         if place != other_place:
             return place.is_relative_to(other_place) or other_place.is_relative_to(place)
-    elif _source(a) != _source(b):
+    elif a.whole != b.whole:
         return False
     if a.listed and b.listed:
         return a.listed.file not in b.listed.without and b.listed.file not in a.listed.without
@@ -52,11 +52,6 @@ def overlap(a: Dataset, b: Dataset) -> bool:
         if cut.pieces != other_cut.pieces:
             return not set(cut.pieces).isdisjoint(other_cut.pieces)
     return True
-
-
-def _source(dataset: Dataset) -> str:
-    """Return the name of the dataset that holds all images of a dataset."""
-    return dataset.listed.of if dataset.listed else dataset.whole
 
 
 def _place(folder: Dataset) -> Path:

@@ -8,31 +8,31 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import parent_process
 from threading import Thread
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
+from regmixup.data.decode import open_rgb
 from regmixup.data.loader import Loader, epoch_batches
 from regmixup.data.splits import generator_for, seed_for
-from regmixup.mixing import height_and_width
 from regmixup.types import Batch
 
-Transform = TrainTransform | EvalTransform
+Transform = Callable[[Image.Image], Image.Image | Tensor]
+"""A function from an RGB or grey image to one of the network's size, as a PIL image or a uint8 tensor (C, H, W)."""
 
 
 class _Samples(Dataset[tuple[Tensor, int]]):
     """One decoded, transformed image for (epoch, index); its randomness depends on seed, epoch and index alone."""
 
     def __init__(self, images: Sequence[str] | Tensor, labels: Tensor, transform: Transform, seed: int) -> None:
-        self.images, self.labels, self.seed = images, labels, seed
-        self.transform = transform.build()
+        self.images, self.labels, self.transform, self.seed = images, labels, transform, seed
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int]:
         from torchvision.transforms.functional import pil_to_tensor, to_pil_image  # takes two seconds
@@ -56,6 +56,7 @@ class StreamingLoader(Loader):
     batches of the next, so that it need not start by waiting for them.
 
     images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: as in `Loader`.
+    transform: may draw from torch's global generator. shape: (C, H, W) of what it returns.
     epochs: how many there will be. Nothing is decoded beyond.
     """
 
@@ -65,15 +66,14 @@ class StreamingLoader(Loader):
         labels: Tensor,
         *,
         transform: Transform,
+        shape: tuple[int, int, int],
         workers: int,
         epochs: int,
         **order: Any,
     ) -> None:
         super().__init__(len(labels), **order)
         self.samples, self.workers, self.epochs = _Samples(images, labels, transform, self.seed), workers, epochs
-        channels = images.shape[1] if isinstance(images, Tensor) else 3
-        no_images = torch.empty(0, channels, *height_and_width(transform.size), dtype=torch.uint8)
-        self._empty = no_images, torch.empty(0, dtype=torch.int64)
+        self._empty = torch.empty(0, *shape, dtype=torch.uint8), torch.empty(0, dtype=torch.int64)
         self._ahead: tuple[int, Iterator[list[Tensor]]] | None = None
 
     def load(self, picked: Batch) -> Batch:

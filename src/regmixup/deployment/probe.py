@@ -139,7 +139,7 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -
         shape = (3, config.image_size, config.image_size)
         model = Run(Path(), config).build(num_classes=len(images.classes), input_shape=shape).to(device).train()
     chosen = torch.arange(count) * len(images) // count
-    transform = train_transform(images, config).build()
+    transform = train_transform(config, shape=images.shape)
     begun = time.perf_counter()
     x = decode_all([images.paths[i] for i in chosen.tolist()], lambda file: transform(open_rgb(file))).to(device)
     decoding = time.perf_counter() - begun

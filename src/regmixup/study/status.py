@@ -235,11 +235,12 @@ def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> 
     names: dict[str, None] = {}
     for planned in plan:
         trained_on = [config.train_set for config in (planned.config, planned.companion) if config is not None]
-        names |= dict.fromkeys(find(name).whole for name in (*trained_on, *planned.evaluate.datasets()))
+        names |= dict.fromkeys((*trained_on, *planned.evaluate.datasets()))
     files: dict[str, dict[str, None]] = {}
     for name in names:
         dataset = find(name)
-        absent = [name] if dataset.is_folder and find_folder(name, where) is None else missing_files(dataset, where)
+        is_absent = dataset.is_folder and find_folder(dataset.whole, where) is None
+        absent = [dataset.whole] if is_absent else missing_files(dataset, where)
         files.setdefault(dataset.family, {}).update(dict.fromkeys(absent))
     lines = [f"  {family}: {shortened([*absent], 1)}" for family, absent in files.items() if absent]
     return "\n".join(["the study needs data that is missing:", *lines]) if lines else ""

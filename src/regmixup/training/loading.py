@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
+from regmixup.data.decode import EvalTransform, Reader, Source, cut_out, described, open_rgb, to_pixel, upright
 from regmixup.data.files import reading
 from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
@@ -46,7 +47,8 @@ def make_loaders(
         StreamingLoader(
             sources,
             dataset.labels,
-            transform=train_transform(dataset, config),
+            transform=train_transform(config, shape=dataset.shape),
+            shape=input_shape(dataset, config),
             epochs=config.total_epochs,
             workers=-(-workers // len(mine)),
             rank=shard,
@@ -65,22 +67,35 @@ def one_more_epoch(
     yield from loader.epoch(config.total_epochs)
 
 
-def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform:
-    """Return how worker processes augment an image: files to the size of the network, others keep their own."""
-    files = dataset.shape is None
-    return TrainTransform(
-        size=config.image_size if dataset.shape is None else dataset.shape[1:],
-        padding=None if files else config.crop_padding,
-        scale=(config.crop_area, 1.0),
-        interpolation=config.interpolation,
-        flip=0.5 if config.flip else 0.0,
-        jitter=config.color_jitter if files else 0.0,
-        rand_augment=config.rand_augment,
-        magnitude=config.magnitude,
-        cutout=config.cutout,
-        fill=config.mean,
-        orient=config.orient,
-    )
+def train_transform(config: TrainConfig, *, shape: tuple[int, int, int] | None) -> Any:
+    """Return how worker processes augment an image: a torchvision transform that draws from torch's global generator.
+
+    Files: the paper's ImageNet augmentation, a random crop resized to the size of the network, flip, colour jitter.
+    Images in memory: a crop of the image padded, flip. Then RandAugment and Cutout, for both.
+
+    shape: (C, H, W) of images in memory; None for files.
+    """
+    from torchvision.transforms import v2
+
+    def resized_crop(mode: str) -> Any:
+        how = v2.InterpolationMode(mode)
+        return v2.RandomResizedCrop(config.image_size, scale=(config.crop_area, 1.0), interpolation=how)
+
+    steps: list[Any] = [upright] if config.orient else []
+    if shape is not None:
+        steps.append(v2.RandomCrop(shape[1:], config.crop_padding))
+    elif config.interpolation == "random":
+        steps.append(v2.RandomChoice([resized_crop("bilinear"), resized_crop("bicubic")]))
+    else:
+        steps.append(resized_crop("bilinear"))
+    steps.append(v2.RandomHorizontalFlip(0.5 if config.flip else 0.0))
+    if config.color_jitter and shape is None:
+        steps.append(v2.ColorJitter(config.color_jitter, config.color_jitter, config.color_jitter))
+    if config.rand_augment:
+        steps.append(v2.RandAugment(config.rand_augment, config.magnitude))
+    if config.cutout:
+        steps += [v2.PILToTensor(), partial(cut_out, side=config.cutout, fill=to_pixel(config.mean))]
+    return v2.Compose(steps)
 
 
 def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int, int]:

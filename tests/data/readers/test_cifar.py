@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
+import subprocess
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,11 @@ from regmixup.data.reading import content_of
 from regmixup.data.roles import role_of
 from regmixup.data.splits import generator_for
 from tests.data.official import (
+    mark_rebuilt,
     planes,
     python3_batch,
     random_images,
+    string,
     write_cifar,
     write_cifar10_1,
     write_cifar10_2,
@@ -51,7 +56,7 @@ def _with(**changes: Any) -> dict[str, Any]:
 WRONG = {
     "no data": ({"labels": [1, 2, 3]}, "test_batch as a batch of CIFAR: 'data'"),
     "no labels": ({"data": planes(random_images(3, seed=1))}, "test_batch as a batch of CIFAR: 'labels'"),
-    "data of int64": (_with(data=np.zeros((3, 3072), np.int64)), "images must be uint8"),
+    "data of int64": (_with(data=np.zeros((3, 3072), np.int64)), "arrays must be uint8, found 'i8'"),
     "images of another size": (_with(data=np.zeros((3, 1024), np.uint8)), r"labels must be int64 of shape \(1,\)"),
     "a label out of range": (_with(labels=[1, 10, 3]), r"labels must lie in \[0, 10\)"),
     "a label that is text": (_with(labels=[1, "2", 3]), "test_batch as a batch of CIFAR"),
@@ -65,6 +70,76 @@ def test_wrong_content_is_an_error(tmp_path: Path, case: str) -> None:
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(content, protocol=2))
     with pytest.raises(ValueError, match=message):
         data.load("cifar10/test", root=tmp_path)
+
+
+SENTINEL = "executed"
+
+
+class Reduced:
+    """An object that a pickle makes by a call."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def keyed(program: bytes) -> bytes:
+    return b"\x80\x02}" + string("data") + program + b"s."
+
+
+SHELL = string(f"touch {SENTINEL}")
+NDARRAY, DTYPE = b"cnumpy\nndarray\n", b"cnumpy\ndtype\n"
+EMPTY = b"cnumpy.core.multiarray\n_reconstruct\n" + NDARRAY + b"K\x00\x85" + string("b") + b"\x87R"
+OBJECTS = DTYPE + string("O8") + b"K\x00K\x01\x87R"
+HOSTILE = {
+    "GLOBAL": b"\x80\x02cposix\nsystem\n(" + SHELL + b"tR.",
+    "STACK_GLOBAL": b"\x80\x04\x8c\x05posix\x8c\x06system\x93(" + SHELL + b"tR.",
+    "INST": b"(" + SHELL + b"iposix\nsystem\n.",
+    "OBJ": b"(cposix\nsystem\n" + SHELL + b"o.",
+    "NEWOBJ": b"cposix\nsystem\n" + SHELL + b"\x85\x81.",
+    "exec": keyed(b"cbuiltins\nexec\n" + string(f"open('{SENTINEL}','w')") + b"\x85R"),
+    "getattr": keyed(b"cbuiltins\ngetattr\n" + NDARRAY + string("tofile") + b"\x86R"),
+    "numpy.load": keyed(b"cnumpy\nload\n" + SHELL + b"\x85R"),
+    "a dotted name": keyed(b"cnumpy\nndarray.tofile\n" + SHELL + b"\x85R"),
+    "os.system": pickle.dumps({"data": Reduced(os.system, f"touch {SENTINEL}")}),
+    "Popen": pickle.dumps({"data": Reduced(subprocess.Popen, ["touch", SENTINEL])}, protocol=2),
+    "eval": pickle.dumps({"data": Reduced(eval, f"open('{SENTINEL}','w')")}, protocol=5),
+    "EXT1": keyed(b"\x82\x01"),
+    "PERSID": keyed(b"Pabc\n"),
+    "attributes of a name": keyed(NDARRAY + b"}" + string("x") + b"K\x01sb"),
+    "attributes of a codec": keyed(b"c_codecs\nencode\n}" + string("x") + b"K\x01sb"),
+    "a call of a result": keyed(EMPTY + b")R"),
+    "an array never filled": keyed(EMPTY),
+    "an array of objects": keyed(EMPTY + b"(K\x01K\x01\x85" + OBJECTS + b"\x89" + string("abcdefgh") + b"tb"),
+    "a buffer of addresses": keyed(
+        NDARRAY + b"(K\x01\x85" + string("O") + string("abcdefgh") + b"tR" + string("labels") + b"K\x01s"
+    ),
+    "a type of addresses": keyed(DTYPE + string("V8") + b"K\x00K\x01\x87R(K\x03" + string("|") + b"NNNK\x08K\x01K?tb"),
+    "no dictionary": b"\x80\x02].",
+    "no end": b"\x80\x02}",
+    "text": b"hello world",
+    "a memo entry of number 2^31 - 1": b"\x80\x02}r\xff\xff\xff\x7f.",
+    "plain data": pickle.dumps({"data": [1.5, "a", None], "labels": [True]}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_pickles_are_refused_and_do_nothing(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    mark_rebuilt(folder)
+    (folder / "test_batch").write_bytes(HOSTILE[case])
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"cannot read .*test_batch as a batch of CIFAR: .+"):
+            data.load("cifar10/test", root=tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 1e7
+    finally:
+        tracemalloc.stop()
+    assert not list(Path().iterdir())
 
 
 def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 CIFAR-10 and CIFAR-100 in their python version: `cifar-10-batches-py/` and `cifar-100-python/`. A file is a pickled
     dictionary: `data`, uint8 (N, 3072), the red, green and blue plane of each image one after the other, row by row;
-    `labels` (CIFAR-10) or `fine_labels` (CIFAR-100), a list of N integers.
+    `labels` (CIFAR-10) or `fine_labels` (CIFAR-100), a list of N integers. No code in a pickle is run.
 CIFAR-10-C and CIFAR-100-C (Hendrycks and Dietterich, 2019): `CIFAR-10-C/<corruption>.npy` is uint8 (50000, 32, 32, 3),
     the test images at severity 1, then at severity 2, up to 5; `labels.npy` repeats the test labels five times. Files
     are memory-mapped: loading one severity reads a fifth of one.
@@ -12,7 +12,10 @@ CIFAR-10.2 (Lu et al., 2020): `cifar102_test.npz`, with the arrays `images` and 
 
 from __future__ import annotations
 
+import codecs
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +23,6 @@ import torch
 from regmixup.data.catalogue import SEVERITIES
 from regmixup.data.files import reading, wrong_file
 from regmixup.data.images import ImageSet
-from regmixup.data.readers.unpickle import read_pickle
 from regmixup.data.records import Dataset
 
 CLASSES = {
@@ -46,11 +48,40 @@ def load_cifar(dataset: Dataset, root: Path) -> ImageSet:
     key = "labels" if dataset.family == "cifar10" else "fine_labels"
     pixels, labels = [], []
     for path in (root / file for file in dataset.files):
-        batch = read_pickle(path)
-        with reading(path, "a batch of CIFAR"):
+        with reading(path, "a batch of CIFAR"), path.open("rb") as file:
+            batch = _Unpickler(file, encoding="latin1").load()
             pixels.append(torch.tensor(batch["data"]).view(-1, 3, 32, 32))
             labels.append(torch.tensor(batch[key], dtype=torch.int64))
     return ImageSet(torch.cat(pixels), torch.cat(labels), CLASSES[dataset.benchmark], dataset.name)
+
+
+class _Unpickler(pickle._Unpickler):  # in Python: in C, a damaged number of a memo entry takes gigabytes
+    """Reads plain data and arrays of uint8, of either Python and any NumPy, and refuses every other name.
+
+    A pickle runs code only through the names that it looks up. NumPy's array class is none of them: called with a
+    buffer, it would take bytes of the file for addresses of objects. A type of more than bytes could do so, too.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        # These functions are new for each name, because a pickle may set attributes of what it looks up.
+        def empty_array(*_: object) -> np.ndarray:  # the pickle then fills it
+            return np.empty(0, np.uint8)
+
+        def byte_type(code: str, *_: object) -> np.dtype[Any]:
+            if code != "u1":
+                raise ValueError(f"arrays must be uint8, found {code!r:.80}")
+            return np.dtype(np.uint8)
+
+        symbol = f"{module}.{name}".replace("._core.", ".core.")  # NumPy 2 has renamed a folder
+        known = {
+            "numpy.ndarray": "ndarray",  # an argument of the next
+            "numpy.core.multiarray._reconstruct": empty_array,
+            "numpy.dtype": byte_type,
+            "_codecs.encode": codecs.encode,  # how Python 3 writes bytes in protocol 2
+        }
+        if symbol not in known:
+            raise ValueError(f"it refers to {symbol[:80]!r}, which a batch never does")
+        return known[symbol]
 
 
 def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
