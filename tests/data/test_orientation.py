@@ -148,7 +148,7 @@ class TestUse:
         assert not torch.equal(self.logits(run, folders / "bare"), self.logits(run, folders / "upright"))
 
     def test_predictors_see_them_too_also_saved_and_published(self, run, folders, tmp_path):
-        predictor = rm.Predictor.from_run(run, validation=f"folder:{folders / 'upright'}", calibrate=False)
+        predictor = rm.Predictor.from_run(run, validation=f"folder:{folders / 'upright'}")
         predictor.save(tmp_path / "saved")
         publish(run, tmp_path / "hub", predictor=predictor)
         assert "rotated by their EXIF orientation" in (tmp_path / "hub" / "README.md").read_text()

@@ -16,10 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
-from regmixup.deployment.calibration import Calibration, Labelled, Settings, choose_score, fit_temperature
+from regmixup.deployment.calibration import Calibration, Settings, choose_score, fit_temperature
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import Conformal
 from regmixup.storage import read_table, write_table
+from regmixup.types import Predictions
 
 MEAN, STD = (0.25,), (0.5,)
 
@@ -77,7 +78,7 @@ class TestFitting:
     def test_its_numbers_are_those_of_the_model_and_the_fitted_temperature(self, model, digits, validation):
         predictor = rm.Predictor.fit(model, validation, acceptance=0.9)
         logits, labels = logits_of(model, normalised(digits["test"].images)), digits["test"].labels
-        assert predictor.temperature == pytest.approx(fit_temperature(Labelled(logits, labels)), abs=1e-4)
+        assert predictor.temperature == pytest.approx(fit_temperature(Predictions(logits, labels)), abs=1e-4)
         assert (predictor.images, predictor.errors) == (899, int((logits.argmax(1) != labels).sum()))
         decision = predictor(normalised(digits["test"].images))
         expected = (logits.double() / predictor.temperature).softmax(dim=1)
