@@ -162,7 +162,7 @@ def export(
     pixels: the type of the images, float32 in [0, 1] or uint8; a program accepts one.
     """
     path = Path(path)
-    check_format(path)
+    suffix = check_format(path)
     dtype = getattr(torch, check_name("pixels", pixels, get_args(Pixels)))
     # Two images: from an example of one, torch.export would conclude that every batch has one.
     example = torch.zeros(2, *input_shape, dtype=dtype)
@@ -170,7 +170,7 @@ def export(
     program = torch.export.export(portable, (example,), dynamic_shapes=({0: Dim("batch")},))
     facts = {**facts, "pixels": pixels}
     with replacing(path) as temporary:
-        if path.suffix == ".pt2":
+        if suffix == ".pt2":
             torch.export.save(program, temporary, extra_files={"metadata.json": json.dumps(facts, indent=2)})
             return
         onnx = torch.onnx.export(
@@ -186,9 +186,10 @@ def export(
         onnx.save(temporary)
 
 
-def check_format(path: Path) -> None:
-    """Raise what keeps a predictor from being exported to a path."""
-    check_name(f"export format of {path}", path.suffix, (".pt2", ".onnx"))
-    missing = [name for name in ("onnx", "onnxscript") if path.suffix == ".onnx" and find_spec(name) is None]
+def check_format(path: Path) -> str:
+    """Return the suffix of a path in small letters, or raise what keeps a predictor from being exported to it."""
+    suffix = check_name(f"export format of {path}", path.suffix.lower(), (".pt2", ".onnx"))
+    missing = [name for name in ("onnx", "onnxscript") if suffix == ".onnx" and find_spec(name) is None]
     if missing:
         raise ValueError(f"export to ONNX needs {' and '.join(missing)}: pip install 'regmixup[onnx]', or give a .pt2")
+    return suffix
