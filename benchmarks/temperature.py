@@ -16,24 +16,25 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regmixup.deployment.calibration import Labelled, fit_temperature
+from regmixup.deployment.calibration import fit_temperature
+from regmixup.types import Predictions
 
 WIDTHS = (1e6, 1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05)
 """Standard deviations of log T; the first one is as good as no prior."""
 
 
-def read(path: Path) -> Labelled:
+def read(path: Path) -> Predictions:
     """Return the CIFAR-10 test logits of an archived run."""
     with np.load(path) as arrays:
         logits, labels = arrays["cifar10/test:logits"], arrays["cifar10/test:labels"]
-    return Labelled(torch.from_numpy(logits).double(), torch.from_numpy(labels).long())
+    return Predictions(torch.from_numpy(logits).double(), torch.from_numpy(labels).long())
 
 
-def part(images: Labelled, rows: torch.Tensor) -> Labelled:
-    return Labelled(images.logits[rows], images.labels[rows])
+def part(images: Predictions, rows: torch.Tensor) -> Predictions:
+    return Predictions(images.logits[rows], images.labels[rows])
 
 
-def measure(images: Labelled, width: float, subsamples: int, size: int) -> str:
+def measure(images: Predictions, width: float, subsamples: int, size: int) -> str:
     """Return a line of the table: T and test NLL from half of the images, and over subsamples of that half."""
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(images), generator=generator)

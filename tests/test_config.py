@@ -230,6 +230,12 @@ class TestFieldsThatLeft:
         with pytest.raises(ValueError, match=r"^config\.layer_decay must be 1\.0: this package no longer has"):
             decode(TrainConfig, stored | {"layer_decay": 0.9})
 
+    def test_a_field_whose_other_value_left_stays_and_names_the_one_it_has(self):
+        stored = encode(configure())
+        assert stored["batch_norm"] == "local"
+        with pytest.raises(ValueError, match="unknown batch_norm 'synchronised': Available: local"):
+            decode(TrainConfig, stored | {"batch_norm": "synchronised"})
+
 
 class TestFieldsIntroducedLater:
     """They stay out of the fingerprint while they have the value of the runs that came before them."""

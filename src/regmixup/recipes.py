@@ -57,9 +57,9 @@ class Recipe:
     shards: int | None = None
     """Parts that a batch is split into, each with its own partners and batch-norm statistics; the gradient is that of
     the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
-    batch_norm: Literal["local", "synchronised"] = "local"
-    """local: statistics of each shard; the running ones are means over the shards. synchronised: statistics of the
-    whole batch (SyncBatchNorm), for several GPUs with one shard each."""
+    batch_norm: Literal["local"] = "local"
+    """Batch norm in training has the statistics of each shard; the running ones are means over the shards. The only
+    value: fingerprints hold it."""
     lr: float = 0.1
     """Largest learning rate."""
     schedule: Literal["cosine", "step", "linear"] = "cosine"

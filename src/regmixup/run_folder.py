@@ -38,7 +38,7 @@ from typing import Any
 
 from regmixup import storage
 from regmixup.names import percent, shortened
-from regmixup.types import RESERVED
+from regmixup.types import RESERVED, VALIDATED
 
 CONFIG = "config.json"
 HISTORY = "history.jsonl"
@@ -104,11 +104,14 @@ def describe(history: list[dict[str, Any]]) -> str:
 
     >>> describe([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
     'loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %'
+    >>> describe([{"epoch": 1, "loss": 0.5, "val_nll": 0.25, "seconds": 1.0}])
+    'loss 0.500, val_nll 0.250'
     """
     if not history:
         return "finished, without a history"
     record = history[-1]
-    parts = [f"{name} {value:.3f}" for name, value in record.items() if name == "loss" or name not in RESERVED]
+    hidden = set(RESERVED) - {"loss", *VALIDATED}
+    parts = [f"{name} {value:.3f}" for name, value in record.items() if name not in hidden]
     if "train_accuracy" in record:
         parts.append(f"train accuracy {percent(record['train_accuracy'])}")
     if speed := record.get("images_per_second"):

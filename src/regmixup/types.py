@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 MEAN = "mean"
 """The corruption of a row that is the mean over all corrupted versions of a set."""
 
+VALIDATED = ("val_accuracy", "val_nll", "val_brier")
+"""The names of what training measures on a validation set after an epoch."""
+
 RESERVED = (
     "loss", "train_accuracy", "epoch", "step", "steps", "lr", "seconds", "images_per_second", "seconds_per_epoch",
+    *VALIDATED,
 )  # fmt: skip
 """The names that training gives the numbers of a step or an epoch; the parts of a loss have other names."""
 

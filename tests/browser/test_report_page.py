@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from regmixup import data
+from regmixup.evaluation.compare import measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.predictions.store import load
-from regmixup.report.evaluation_page import write_page
+from regmixup.report.evaluation_page import assemble_page, write_page
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from tests.browser.chromium import Chromium, find_browser
@@ -270,8 +271,9 @@ def photographs(results, tmp_path_factory):
     ]
     classes = ["a class with a long name", *(f"class_{number}" for number in range(1, 10))]
     images = {"digits/test": [np.full((300, 200), place % 256, np.uint8) for place in range(899)]}
-    given = {"images": images, "classes": classes, "history": history, "bootstrap": Bootstrap(resamples=20)}
-    write_page(path, load(folder / "digits__test.safetensors"), **given)
+    test = ModelPredictions(test=load(folder / "digits__test.safetensors"))
+    measured = measure_models(test, bootstrap=Bootstrap(resamples=20))
+    path.write_text(assemble_page(measured, images=images, classes=classes, history=history))
     return path
 
 

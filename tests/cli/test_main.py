@@ -135,19 +135,6 @@ def test_characters_that_the_output_does_not_have_are_escaped(tmp_path, monkeypa
     assert rb"m\xefne: 60 test images" in output.getvalue()
 
 
-@pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
-@pytest.mark.parametrize(("word", "status"), [("list", 0), ("lisp", 2)])
-def test_closed_streams_are_no_error(closed, word, status, tmp_path):
-    """A file that is opened later must not get the number of a stream, where anybody's output would end."""
-    redirections = " ".join(f"{number}>&-" for number in closed.split())
-    code = f'from regmixup.cli import main; s = main(["{word}"]); exit(s if open("new", "w").fileno() > 2 else 9)'
-    command = ["sh", "-c", f"\"$0\" -c '{code}' {redirections}", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == status
-    assert "Traceback" not in done.stderr
-    assert ("lisp" in done.stderr) == (status == 2 and "2" not in closed)
-
-
 def test_escapes_of_a_file_do_not_reach_the_terminal(capsys, tmp_path):
     name = logits_file(tmp_path / "a\x1b]0;b\x07.npz")
     assert run("evaluate", "--predictions", name) == 0

@@ -40,20 +40,6 @@ def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
     assert {row.posthoc for row in rows} == {"none", "temperature"}
 
 
-def test_predict_with_refreshed_batch_norm_stores_a_second_file(trained, capsys):
-    assert run("predict", trained, "digits/test", "--device", "cpu", "--refresh-batch-norm") == 0
-    assert str(trained / "predictions-refreshed" / "digits__test.safetensors") in capsys.readouterr().out
-    assert (trained / "predictions-refreshed" / "digits__test.safetensors").is_file()
-
-
-def test_features_of_shifted_sets_are_stored_where_asked_for(trained):
-    name = "digits-c/contrast/5"
-    for flags, stored in (((), False), (("--features",), True)):
-        assert run("predict", trained, name, *flags, "--device", "cpu") == 0
-        file = trained / "predictions" / "digits-c__contrast__5.safetensors"
-        assert (rm.predictions.load(file).features is not None) is stored
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """The folder of a run that knows digits."""
@@ -202,7 +188,6 @@ class TestFiles:
         [
             (["digits/test", "0.png"], "got both: digits/test is no file"),
             (["digits/test", "--out", "x.csv"], "--out is for image files, and the words given are dataset names"),
-            (["0.png", "--features"], "--features is for datasets"),
             (["."], ". must hold image files"),
             (["phone"], "files of formats that are not read were left out (2 .heic): convert them to .png"),
         ],

@@ -104,7 +104,7 @@ def test_predictions_and_predictors_see_upright_images_also_saved_and_published(
     run = rm.train(config(folders / "camera", orient=True), tmp_path / "runs", device="cpu", workers=0)
     assert torch.equal(logits(run, folders / "camera"), logits(run, folders / "upright"))
     assert not torch.equal(logits(run, folders / "bare"), logits(run, folders / "upright"))
-    predictor = rm.Predictor.from_run(run, validation=f"folder:{folders / 'upright'}", calibrate=False)
+    predictor = rm.Predictor.from_run(run, validation=f"folder:{folders / 'upright'}")
     predictor.save(tmp_path / "saved")
     publish(run, tmp_path / "hub", predictor=predictor)
     assert "rotated by their EXIF orientation" in (tmp_path / "hub" / "README.md").read_text()

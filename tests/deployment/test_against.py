@@ -10,7 +10,7 @@ from regmixup.cli import main
 from regmixup.data import load
 from regmixup.deployment import against
 from regmixup.deployment.against import FOLDS, METRICS, Comparison, compare
-from regmixup.deployment.calibration import Labelled, fit_temperature
+from regmixup.deployment.calibration import fit_temperature
 from regmixup.metrics import accuracy, nll
 from regmixup.storage import read_table
 from regmixup.training.run import Run
@@ -139,7 +139,7 @@ def test_both_methods_train_on_the_same_folds_from_the_same_weights_and_go_on(ph
     )
     validation = run.predict(f"folder:{photos}/train-85/without-2-of-5/val-15")
     test = run.predict(f"folder:{photos}/train-85/fold-2-of-5")
-    probs = (test.logits.double() / fit_temperature(Labelled(validation.logits, validation.labels))).softmax(dim=1)
+    probs = (test.logits.double() / fit_temperature(validation)).softmax(dim=1)
     assert values["dnn"]["accuracy"][1] == accuracy(probs, test.labels)
     assert values["dnn"]["nll"][1] == pytest.approx(nll(probs, test.labels))
     assert Comparison(values, read_table(path)["images"]).describe() in shown

@@ -10,16 +10,18 @@ from scipy.stats import binom
 from regmixup.deployment import calibration
 from regmixup.deployment.calibration import (
     Calibration,
-    Labelled,
     ScoreChoice,
     choose_score,
     fewest_images,
     first_rows,
     fit_temperature,
+    halves,
+    wrong,
 )
 from regmixup.metrics import auroc
 from regmixup.metrics.scores import SCORES
 from regmixup.posthoc import Conformal
+from regmixup.types import Predictions
 
 RISK, DELTA = 0.05, 0.1
 # The share of errors at a score that is uniform in [0, 1], and its mean up to t.
@@ -103,58 +105,58 @@ def labelled(images, wrong=0, seed=0):
     logits = torch.nn.functional.one_hot(labels, 3) * gap[:, None]
     labels = torch.where(torch.arange(images) >= images - wrong, (labels + 1) % 3, labels)
     order = torch.randperm(images, generator=generator)
-    return Labelled(logits[order], labels[order])
+    return Predictions(logits[order], labels[order])
 
 
 class TestCalibration:
-    asking = Calibration(risk=0.02, confidence=0.95, acceptance=1.0, calibrate=False)
+    asking = Calibration(risk=0.02, confidence=0.95, acceptance=1.0)
 
     def test_two_percent_at_95_needs_149_accepted_images(self):
         """Half of the images test the promise; all have one score, so that every threshold accepts all."""
         logits = torch.tensor([[5.0, 0.0]]).repeat(298, 1)
         right = torch.zeros(298, dtype=torch.long)
-        promise = self.asking.fit(Labelled(logits, right)).promise
+        promise = self.asking.fit(Predictions(logits, right)).promise
         assert (promise.accepted, promise.errors, promise.images) == (149, 0, 149)
         contract = (
             r"nothing can be promised\. At most 0\.02 errors among the accepted with 0\.95 confidence needs at least "
             r"149 accepted images without an error; of the 148 images that test it, the first threshold accepts 148, 0"
         )
         with pytest.raises(calibration.NoPromiseError, match=contract):
-            self.asking.fit(Labelled(logits[:296], right[:296]))
+            self.asking.fit(Predictions(logits[:296], right[:296]))
         with pytest.raises(calibration.NoPromiseError, match=r"accepts 149, [1-9]\d* of them wrong"):
-            self.asking.fit(Labelled(logits, (torch.arange(298) % 5 == 0).long()))
+            self.asking.fit(Predictions(logits, (torch.arange(298) % 5 == 0).long()))
 
     @pytest.mark.parametrize("asked", [{"risk": 0.5}, {"sets": Conformal()}])
     def test_one_image_cannot_be_halved(self, asked):
         with pytest.raises(calibration.NoPromiseError, match="2 validation images or more, got 1"):
-            Calibration(**asked).fit(Labelled(torch.tensor([[1.0, 0.0]]), torch.tensor([0])))
+            Calibration(**asked).fit(Predictions(torch.tensor([[1.0, 0.0]]), torch.tensor([0])))
 
     def test_the_promise_comes_from_images_that_fitted_nothing_else(self):
         """Right labels in the second half change neither the temperature nor the sequence of thresholds."""
         whole = labelled(1000, wrong=60)
-        first, second = whole.halves()
+        first, second = halves(whole)
         fitted = Calibration(risk=0.02).fit(whole)
         tested = torch.ones(1000, dtype=torch.bool)
         tested[first_rows(1000)] = False
         labels = torch.where(tested, whole.logits.argmax(1), whole.labels)
-        better = Calibration(risk=0.02).fit(Labelled(whole.logits, labels))
+        better = Calibration(risk=0.02).fit(Predictions(whole.logits, labels))
         assert better.temperature == fitted.temperature
         assert better.threshold >= fitted.threshold
         assert fitted.promise.images == len(second) == 500
-        assert (fitted.images, fitted.errors) == (500, int(first.wrong().sum()))
+        assert (fitted.images, fitted.errors) == (500, int(wrong(first).sum()))
         assert fitted.threshold <= Calibration().fit(first).threshold
 
     def test_the_split_is_a_partition_that_the_number_of_images_decides(self):
-        whole = Labelled(torch.zeros(101, 101), torch.arange(101))
-        first, second = whole.halves()
+        whole = Predictions(torch.zeros(101, 101), torch.arange(101))
+        first, second = halves(whole)
         assert len(first) == 51
         assert sorted([*first.labels.tolist(), *second.labels.tolist()]) == list(range(101))
-        assert torch.equal(whole.halves()[0].labels, first.labels)
+        assert torch.equal(halves(whole)[0].labels, first.labels)
         assert first.labels.double().mean() == pytest.approx(50, abs=15)  # no run of neighbours, which a class may be
 
     def test_sets_are_fitted_on_scaled_logits_of_the_second_part(self):
         whole = labelled(400, wrong=20)
-        second = whole.halves()[1]
+        second = halves(whole)[1]
         found = Calibration(sets=Conformal(method="aps", level=0.9)).fit(whole)
         scaled = second.logits.double() / found.temperature
         assert found.sets.count == 200
@@ -178,7 +180,7 @@ class TestAutomaticScore:
     def test_it_is_the_score_of_the_largest_auroc_and_is_recorded(self):
         """Large and small logits of the same shape: the softmax of both is sure, the largest logit is not."""
         sure, strange = 30 + torch.eye(3) * 30, torch.eye(3) * 31
-        validation = Labelled(torch.cat([sure, sure]), torch.arange(3).repeat(2))
+        validation = Predictions(torch.cat([sure, sure]), torch.arange(3).repeat(2))
         fitted = Calibration(score="auto", acceptance=1.0).fit(validation, strange)
         aurocs = {name: auroc(score(validation.logits), score(strange)) for name, score in SCORES.items()}
         assert fitted.choice == ScoreChoice(aurocs=aurocs, images=6, ood_images=3)
@@ -196,7 +198,7 @@ class TestAutomaticScore:
     def test_images_that_test_a_promise_have_no_part_in_the_choice(self):
         whole, strange = labelled(1000), torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
         fitted = Calibration(score="auto", risk=0.05).fit(whole, strange)
-        assert fitted.choice == choose_score(whole.halves()[0].logits, strange)
+        assert fitted.choice == choose_score(halves(whole)[0].logits, strange)
         assert fitted.promise.images == 500
 
     def test_ood_images_choose_nothing_else(self):
@@ -229,4 +231,3 @@ class TestTemperature:
     def test_without_an_error_it_stays_near_1(self):
         """The best one would be the smallest: every answer, also of rejected images, would be 100 % sure."""
         assert 0.7 < fit_temperature(labelled(60)) < 1
-        assert Calibration(calibrate=False).fit(labelled(60, wrong=9)).temperature == 1

@@ -160,8 +160,8 @@ class TestLoading:
 
     def test_label_sets_come_with_the_answers(self, images, tmp_path):
         predictor = fitted(sets=rm.posthoc.Conformal(level=0.8))
-        predictor.export(tmp_path / "model.onnx")
-        path = (tmp_path / "model.onnx").rename(tmp_path / "MODEL.ONNX")  # also in capitals, as some systems copy it
+        path = tmp_path / "MODEL.ONNX"  # also in capitals, as some systems write it
+        predictor.export(path)
         assert torch.equal(rm.Predictor.load(path)(images).sets, predictor(images).sets)
 
     def test_what_it_cannot_do_is_refused(self, exported, tmp_path, monkeypatch):
@@ -194,10 +194,7 @@ class TestStrangers:
     @pytest.mark.parametrize(
         ("changes", "contract"),
         [
-            ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
-            ({"threshold": float("nan")}, "threshold must be finite"),
             ({"transform": {"size": 10**9}}, "transform must crop to the model's .3, 32, 32., got Eval.*1000000000"),
-            ({"normalize": [[0.0], [0.0]]}, "mean and std must be finite, std positive"),
             (
                 {"class_names": ["a", "b"]},
                 "its metadata describe .*'probs': \\[2\\].* the graph has .*'probs': \\[3\\]",

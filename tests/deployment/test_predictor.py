@@ -15,7 +15,7 @@ from PIL import Image
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
 from regmixup.deployment import export as exporting
-from regmixup.deployment.calibration import Labelled, accepting_thresholds, fit_temperature
+from regmixup.deployment.calibration import accepting_thresholds, fit_temperature
 from regmixup.deployment.export import export
 from regmixup.deployment.module import Deployable
 from regmixup.networks.gp_head import GPHead
@@ -76,14 +76,14 @@ class TestFitting:
         ],
     )
     def test_it_accepts_the_asked_share_of_the_validation_images(self, run_of, val, acceptance, score):
-        found = rm.Predictor.from_run(run_of(), acceptance=acceptance, score=score, calibrate=False)
+        found = rm.Predictor.from_run(run_of(), acceptance=acceptance, score=score)
         needed = -(-len(val) * round(100 * acceptance) // 100)
         for batch_size in (7, 1000):
             assert int(found(val.images, batch_size=batch_size).accepted.sum()) == needed
 
     def test_its_numbers_are_those_of_predictions_and_posthoc(self, run_of, predictor, test_images):
         validation, test = run_of().predict_all(["digits/val", "digits/test"])
-        assert predictor.temperature == fit_temperature(Labelled(validation.logits, validation.labels)) != 1
+        assert predictor.temperature == fit_temperature(validation) != 1
         decision = predictor(test_images)
         probs = (test.logits.double() / predictor.temperature).softmax(dim=1)
         torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
@@ -205,7 +205,7 @@ class TestVariants:
         run = run_of("gp")
         predictor = rm.Predictor.from_run(run)
         validation, test = map(MeanField(), run.predict_all(["digits/val", "digits/test"]))
-        assert predictor.temperature == fit_temperature(Labelled(validation.logits, validation.labels))
+        assert predictor.temperature == fit_temperature(validation)
         decision = predictor(test_images)
         torch.testing.assert_close(decision.score, rm.scores.entropy(test.logits).double(), rtol=0, atol=1e-6)
         probs = (test.logits.double() / predictor.temperature).softmax(dim=1)
@@ -213,10 +213,10 @@ class TestVariants:
 
     def test_a_constraint_is_baked_and_the_run_keeps_its_own(self, run_of, test_images):
         run = run_of("spectral")
-        found = rm.Predictor.from_run(run, calibrate=False)
+        found = rm.Predictor.from_run(run)
         assert not [name for name in found.module.state_dict() if "parametrizations" in name]
         assert [name for name in run.model().state_dict() if "parametrizations" in name]
-        probs = run.predict("digits/test").logits.double().softmax(dim=1)
+        probs = (run.predict("digits/test").logits.double() / found.temperature).softmax(dim=1)
         torch.testing.assert_close(found(test_images).probs, probs, rtol=0, atol=1e-6)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.evaluation.evaluate import ModelPredictions, evaluate, fit_temperature
+from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, debiased_ece, ece, nll
 from regmixup.metrics.detection import DETECTION
@@ -189,15 +189,6 @@ def test_a_group_may_have_the_name_of_its_only_set_but_of_no_other():
     assert len({row.value for row in rows if (row.dataset, row.metric, row.score) == ("far/test", "auroc", "gen")}) == 1
     with pytest.raises(ValueError, match="group 'near/test' must have another name than the OOD set 'near/test'"):
         evaluate(TEST, ood=OOD, groups={"near/test": ["far/test"]})
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [("temperature", 2.0), ("validation", VALIDATION), ("ood", OOD), ("shift", SHIFT), ("loaders", {"test": []})],
-)
-def test_what_model_predictions_hold_is_not_given_twice(name, given):
-    with pytest.raises(ValueError, match=rf"\b{name}\b.* must be left out with ModelPredictions"):
-        evaluate(ModelPredictions(test=TEST), **{name: given})
 
 
 def test_an_ood_set_has_another_name_than_the_test_set():

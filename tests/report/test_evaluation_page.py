@@ -15,7 +15,7 @@ from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.predictions.store import load
-from regmixup.report.evaluation_page import MEANINGS, summarize, write_page
+from regmixup.report.evaluation_page import MEANINGS, assemble_page, summarize, write_page
 from regmixup.report.page import PageSection
 from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
@@ -93,11 +93,10 @@ def test_the_script_gets_intervals_differences_and_both_models(two):
     assert {"none", "temperature"} == set(setting["reliability"][0])
 
 
-def test_without_a_bootstrap_a_difference_has_no_brackets(tmp_path, two):
+def test_without_a_bootstrap_a_difference_has_no_brackets(two):
     measured, _ = two
     plain = replace(measured, bootstrap=None, differences={at: Difference(0.01) for at in measured.differences})
-    assert write_page(tmp_path / "page.html", plain) is plain  # it is not measured again
-    (setting,) = data_of((tmp_path / "page.html").read_text())["settings"]
+    (setting,) = data_of(assemble_page(plain))["settings"]
     assert setting["detection"]["cells"]["auroc"]["entropy"][0][0][7][1:] == ["+1.00"]
 
 
@@ -134,20 +133,20 @@ def test_one_model_from_a_file_or_from_memory_gives_the_same_page(tmp_path):
     (setting,) = data_of(text)["settings"]
     assert setting["detection"]["first"] in setting["scores"][0]  # what the figure of risk draws
     more = PageSection("more", "More", "<p>of mine</p>")
-    write_page(tmp_path / "c.html", given, bootstrap=None, lead="First.", sections=[more])
-    other = (tmp_path / "c.html").read_text()
+    measured = measure_models(ModelPredictions(test=given), bootstrap=None)
+    other = assemble_page(measured, lead="First.", sections=[more])
     assert "95 % interval" not in other
     assert '<p class="lead">First.</p>' in other
     assert '<p class="lead">120 test images of 3 classes.</p>' in text
     assert other.index('id="selective"') < other.index("of mine") < other.index('id="sources"')
 
 
-def test_one_model_begins_with_what_it_answers_and_every_metric_is_explained_as_in_the_docs(tmp_path):
+def test_one_model_begins_with_what_it_answers_and_every_metric_is_explained_as_in_the_docs():
     subject = model("mine", 1)
     history = [{"epoch": epoch, "loss": 1 / epoch, "val_nll": 2 / epoch} for epoch in (1, 2, 3)]
     images = {"toy/test": IMAGES, "far": IMAGES}
-    measured = write_page(tmp_path / "page.html", subject, images=images, history=history, bootstrap=QUICK)
-    text = (tmp_path / "page.html").read_text()
+    measured = measure_models(subject, bootstrap=QUICK)
+    text = assemble_page(measured, images=images, history=history)
     order = ["answers", "mistakes", "classes", "training", "results", "detection", "calibration", "sources"]
     places = [text.index(f'<section id="{name}"') for name in order]
     assert places == sorted(places)
@@ -197,7 +196,7 @@ def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
     )
     line = next(one for one in summarize(measured) if one.title == "AUROC, far")
     assert line.quantity.score == "entropy"
-    write_page(tmp_path / "page.html", measured)
+    assert "AURC by MSP; AUROC by entropy" in assemble_page(measured)
 
 
 def test_sets_without_names_are_drawn_apart(tmp_path):

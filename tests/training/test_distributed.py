@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import regmixup as rm
-from regmixup.training.batch_norm import Statistics, check_every_process_has_images, synchronised
+from regmixup.training.batch_norm import Statistics
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.run import Run
@@ -187,20 +187,6 @@ def test_running_statistics_are_means_over_the_parts():
     torch.testing.assert_close(norm.running_var, 0.9**2 + (1 - 0.9**2) * var, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("network", ["timm/test_efficientnet"])
-def test_synchronised_batch_norm_leaves_the_rest_of_a_network_alone(network):
-    """The layers of EfficientNet hold their activation, which torch's own conversion would lose."""
-    model = rm.networks.build(network, num_classes=3, image_size=32).eval()
-    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    before, names = model(x), model.state_dict().keys()
-    norms = sum(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
-    converted = synchronised(model)
-    assert torch.equal(converted(x), before)
-    assert converted.state_dict().keys() == names
-    assert sum(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules()) == norms > 0
-    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in converted.modules())
-
-
 @pytest.mark.parametrize(("count", "world"), [(0, 2), (249, 3), (899, 3), (5000, 7)])
 def test_shares_are_whole_batches_in_order(count, world):
     shares = [Ranks(rank, world).share(count, unit=250) for rank in range(world)]
@@ -210,16 +196,9 @@ def test_shares_are_whole_batches_in_order(count, world):
     assert max(batches) - min(batches) <= 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "world", "message"),
-    [
-        ({"shards": 3}, 2, "shards must be a multiple of the number of processes, 2, got 3"),
-        ({"batch_norm": "synchronised"}, 2, "got 'synchronised' with 2 shards, 2 processes on cpu"),
-    ],
-)
-def test_what_processes_cannot_share_is_refused(changes, world, message):
-    with pytest.raises(ValueError, match=message):
-        resolve(ranks.digits(**changes), CPU, world=world)
+def test_shards_that_processes_cannot_share_are_refused():
+    with pytest.raises(ValueError, match="shards must be a multiple of the number of processes, 2, got 3"):
+        resolve(ranks.digits(shards=3), CPU, world=2)
 
 
 @pytest.fixture
@@ -242,10 +221,3 @@ def test_every_process_has_its_gpu_even_where_it_sees_no_other(monkeypatch):
     for visible, expected in ((8, "cuda:3"), (1, "cuda:0")):
         monkeypatch.setattr(torch.cuda, "device_count", lambda visible=visible: visible)
         assert str(choose_device("cuda")) == expected
-
-
-def test_synchronised_batch_norm_needs_an_image_for_every_process():
-    config = replace(ranks.digits(batch_size=64), shards=4)
-    check_every_process_has_images(644, config)
-    with pytest.raises(ValueError, match=r"at least 4 images.* got 64, which leaves 3 of 643"):
-        check_every_process_has_images(643, config)

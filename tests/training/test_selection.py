@@ -14,6 +14,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.optim import RunningMean
 from regmixup.training.selection import METRICS, Selection, Validation
 from regmixup.training.stopping import Interrupted
+from regmixup.types import VALIDATED
 from tests.training.short import (
     STEPS,
     assert_same_ending,
@@ -67,6 +68,7 @@ def test_where_the_last_epoch_is_the_model_validation_only_adds_to_the_history(t
     watched = rm.train(replace(settings, validation="digits/val"), tmp_path, device="cpu")
     selected = rm.train(replace(settings, select="val-nll"), tmp_path, device="cpu")
     names = [name.replace("-", "_") for name in METRICS]
+    assert names == [*VALIDATED]
     for record, other in zip(watched.history(), selected.history(), strict=True):
         assert [record[name] for name in names] == [other[name] for name in names]
     assert "selected" not in watched.provenance()

@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = tuple(sys.argv[1:] if argv is None else argv)  # in this package `list` is the module of a verb
     rank = os.environ.get("RANK", "0")
     try:
-        _open_streams()
+        if hasattr(sys.stdout, "reconfigure"):  # escape characters the output encoding lacks
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             import warnings
             from contextlib import redirect_stdout
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 verb = _find_verb(args)
                 verb(args[1:])
         finally:
-            sys.stdout.flush()  # here, where a missing reader can be caught, and not when Python exits
+            print(end="", flush=True)  # here, where a missing reader can be caught, and not when Python exits
     except BrokenPipeError:
         # The reader, such as `head`, has gone away; discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -132,19 +133,6 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     if stop.signal:
         raise Interrupted(stop.signal)
     return verb
-
-
-def _open_streams() -> None:
-    """Replace closed streams by the null device, and escape characters the output encoding lacks."""
-    if None in (sys.stdin, sys.stdout, sys.stderr):
-        # A file opened later must not get the descriptor of a closed stream, which libraries write to.
-        while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
-            pass
-        os.close(spare)
-        sys.stdout = sys.stdout or os.fdopen(1, "w")
-        sys.stderr = sys.stderr or os.fdopen(2, "w")
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _complain(kind: str, message: object) -> None:

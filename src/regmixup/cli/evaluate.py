@@ -22,7 +22,7 @@ from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.names import printable
 from regmixup.run_folder import PROVENANCE, read_provenance
-from regmixup.storage import write_rows
+from regmixup.storage import write_rows, write_text
 from regmixup.types import Predictions
 
 _SOURCE = "source"
@@ -199,7 +199,7 @@ def _show_summary(console: Console, measured: Measured) -> None:
 
 def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     from regmixup.report.answers import SIDE
-    from regmixup.report.evaluation_page import write_page
+    from regmixup.report.evaluation_page import assemble_page
     from regmixup.study.figures import find_images
 
     assert verb.html is not None
@@ -213,7 +213,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     if (run := _find_run(verb)) is not None:
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
-    write_page(verb.html, measured, images=looks, classes=classes if fitting else ())
+    write_text(verb.html, assemble_page(measured, images=looks, classes=classes if fitting else ()))
     print(f"page  {verb.html}")
 
 

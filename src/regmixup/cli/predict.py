@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from regmixup.cli.parsing import Switch, check_file, parse
+from regmixup.cli.parsing import check_file, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files
@@ -44,10 +44,6 @@ class PredictVerb:
     """Folder with the datasets' official files; embedded datasets need none."""
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
-    features: Switch = False
-    """Also store the features of shifted sets, which a Laplace approximation of these needs."""
-    refresh_batch_norm: Switch = False
-    """First re-estimate batch-norm statistics on the clean train images; stored in predictions-refreshed."""
     out: Path | None = None
     """For image files: a .csv file to write, one line for each."""
     validation: str | None = None
@@ -96,16 +92,14 @@ def _predict(verb: PredictVerb) -> None:
         except ValueError as error:
             raise ValueError(f"there is no file, folder or dataset {word}: {error}") from error
     verb.refuse(("out", *_FITTING), "image files, and the words given are dataset names")
-    run = Run.open(verb.run).refreshed() if verb.refresh_batch_norm else Run.open(verb.run)
-    features = True if verb.features else None
-    stored = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device, features=features)
+    run = Run.open(verb.run)
+    stored = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device)
     for name, predictions in zip(verb.datasets, stored, strict=True):
         print(printable(f"{run.predictions_path(name)}  {len(predictions)} x {predictions.logits.shape[1]}"))
 
 
 def _classify(verb: PredictVerb) -> None:
     """Print a line for each file, and write the CSV file."""
-    verb.refuse(("features", "refresh_batch_norm"), "datasets, and the words given are image files")
     check_file("--out", verb.out, ".csv")
     files = _listed(verb.datasets)
     predictor = _predictor(verb)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from regmixup import metrics
 from regmixup.data.catalogue import find
 from regmixup.data.reading import load_files
-from regmixup.deployment.calibration import AUTO, MSP, Labelled, fit_temperature
+from regmixup.deployment.calibration import AUTO, MSP, fit_temperature
 from regmixup.deployment.finetune import Watch
 from regmixup.deployment.folder import Advance, describe_few
 from regmixup.deployment.job import Job, check_method, prepare
@@ -190,7 +190,7 @@ def _measure(run: Run, fold: Job) -> dict[str, float]:
     """Return the metrics on the images of the fold, with the temperature that validation images give."""
     names = [fold.photos.parts[role].name for role in ("validation", "test")]
     validation, test = run.predict_all(names, device=fold.device, features=False)
-    temperature = fit_temperature(Labelled(validation.logits, validation.labels))
+    temperature = fit_temperature(validation)
     probs = (test.logits.double() / temperature).softmax(dim=1)
     score = SCORES[fold.request.score](test.logits)
     return {

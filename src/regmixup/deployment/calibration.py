@@ -28,6 +28,7 @@ from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.posthoc import Conformal, FittedConformal
 from regmixup.posthoc.temperature import check_logits
+from regmixup.types import Predictions
 
 AUTO, MSP = "auto", "max_probability"
 PRIOR = 0.2
@@ -105,32 +106,21 @@ def choose_score(logits: Tensor, ood_logits: Tensor | None) -> ScoreChoice:
     return ScoreChoice(aurocs=aurocs, images=len(logits), ood_images=len(ood_logits))
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Logits (N, K) of images and their labels (N,)."""
+def wrong(predictions: Predictions) -> Tensor:
+    """Return where the largest logit is not the label's, (N,)."""
+    return predictions.logits.argmax(dim=1) != predictions.labels
 
-    logits: Tensor
-    labels: Tensor
 
-    def __post_init__(self) -> None:
-        check_logits(self.logits, self.labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def wrong(self) -> Tensor:
-        """Return where the largest logit is not the label's, (N,)."""
-        return self.logits.argmax(dim=1) != self.labels
-
-    def halves(self) -> tuple[Labelled, Labelled]:
-        """Return two halves, by a permutation that the number of images alone decides."""
-        first = torch.zeros(len(self), dtype=torch.bool)
-        first[first_rows(len(self))] = True
-        return Labelled(self.logits[first], self.labels[first]), Labelled(self.logits[~first], self.labels[~first])
+def halves(predictions: Predictions) -> tuple[Predictions, Predictions]:
+    """Return logits and labels in two halves, by a permutation that the number of images alone decides."""
+    logits, labels = predictions.logits, predictions.labels
+    first = torch.zeros(len(labels), dtype=torch.bool)
+    first[first_rows(len(labels))] = True
+    return Predictions(logits[first], labels[first]), Predictions(logits[~first], labels[~first])
 
 
 def first_rows(count: int) -> Tensor:
-    """Return the rows of the first half of so many images, in order; see `Labelled.halves`."""
+    """Return the rows of the first half of so many images, in order; see `halves`."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     return order[: needed_count(0.5, count)].sort().values
 
@@ -158,7 +148,6 @@ class Settings(TypedDict, total=False):
     risk: float | None
     confidence: float
     sets: Conformal | None
-    calibrate: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +162,6 @@ class Calibration:
         probability `confidence`. An error says if nothing can be promised.
     sets: a `rm.posthoc.Conformal`, for label sets. Risk and sets are tested on half of the images, which have no part
         in anything else; nor may they have chosen the model.
-    calibrate: whether to fit a temperature; without, it is 1.
     """
 
     score: str = "entropy"
@@ -181,7 +169,6 @@ class Calibration:
     risk: float | None = None
     confidence: float = 0.95
     sets: Conformal | None = None
-    calibrate: bool = True
 
     def __post_init__(self) -> None:
         check_name("score", self.score, [*SCORES, AUTO])
@@ -190,26 +177,27 @@ class Calibration:
             check_number("risk", self.risk, above=0, below=1)
         check_number("confidence", self.confidence, above=0, below=1)
 
-    def fit(self, validation: Labelled, ood_logits: Tensor | None = None) -> Calibrated:
+    def fit(self, validation: Predictions, ood_logits: Tensor | None = None) -> Calibrated:
         """Fit on logits. A promise and label sets take the second half of the images, all else the first.
 
         Without either, all images fit both the temperature and the threshold.
         ood_logits: (M, K) of OOD validation images, which choose the score "auto" and have no part in anything else.
         """
+        check_logits(validation.logits, validation.labels)
         first, second = validation, validation
         if self.risk is not None or self.sets is not None:
             if len(validation) < 2:
                 raise NoPromiseError(f"risk and sets need 2 validation images or more, got {len(validation)}")
-            first, second = validation.halves()
+            first, second = halves(validation)
         choice = self._choose(first, ood_logits)
         score = self.score if choice is None else choice.name
         fitted = Calibrated(
             score=score,
             acceptance=self.acceptance,
-            temperature=fit_temperature(first) if self.calibrate else 1.0,
+            temperature=fit_temperature(first),
             threshold=float(accepting_thresholds(SCORES[score](first.logits), [self.acceptance])[0]),
             images=len(first),
-            errors=int(first.wrong().sum()),
+            errors=int(wrong(first).sum()),
             choice=choice,
         )
         if self.risk is not None:
@@ -220,7 +208,7 @@ class Calibration:
             fitted = replace(fitted, sets=self.sets.fit_probs(probs, second.labels))
         return fitted
 
-    def _choose(self, validation: Labelled, ood_logits: Tensor | None) -> ScoreChoice | None:
+    def _choose(self, validation: Predictions, ood_logits: Tensor | None) -> ScoreChoice | None:
         """Return the choice of the score "auto"; None where the score is named."""
         if self.score == AUTO:
             choice = choose_score(validation.logits, ood_logits)
@@ -231,11 +219,11 @@ class Calibration:
             raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}')
         return None
 
-    def _keep_risk(self, score: str, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
+    def _keep_risk(self, score: str, first: Predictions, second: Predictions, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
         scores, other_scores = (SCORES[score](part.logits).double() for part in (first, second))
-        sequence = threshold_sequence(scores, first.wrong(), risk=risk, most=self.acceptance, images=len(second))
-        accepted, errors = counts(sequence, other_scores, second.wrong())
+        sequence = threshold_sequence(scores, wrong(first), risk=risk, most=self.acceptance, images=len(second))
+        accepted, errors = counts(sequence, other_scores, wrong(second))
         passed = passing(accepted, errors, risk=risk, confidence=self.confidence)
         if passed == 0:
             raise NoPromiseError(
@@ -255,7 +243,7 @@ class Calibration:
         )
 
 
-def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
+def fit_temperature(validation: Predictions, *, prior: float = PRIOR) -> float:
     """Return T within 0.1 and 10 that minimises sum_i NLL(softmax(logits_i / T), y_i) + (log T)^2 / (2 prior^2).
 
     The second term is a normal prior of log T around 0. Few images, or images without an error, say little about how
@@ -264,15 +252,15 @@ def fit_temperature(validation: Labelled, *, prior: float = PRIOR) -> float:
 
     >>> logits = torch.tensor([[2.0, 0.0]] * 10)
     >>> labels = torch.tensor([0] * 7 + [1] * 3)
-    >>> round(fit_temperature(Labelled(logits, labels)), 2)  # without the prior it were 2 / log(7 / 3) = 2.36
+    >>> round(fit_temperature(Predictions(logits, labels)), 2)  # without the prior it were 2 / log(7 / 3) = 2.36
     1.12
     """
     from scipy.optimize import minimize_scalar
 
-    logits = validation.logits.double()
+    logits, labels = check_logits(validation.logits.double(), validation.labels)
 
     def loss(log_temperature: float) -> float:
-        nll = F.cross_entropy(logits * math.exp(-log_temperature), validation.labels.long(), reduction="sum")
+        nll = F.cross_entropy(logits * math.exp(-log_temperature), labels, reduction="sum")
         return float(nll) + log_temperature**2 / (2 * prior**2)
 
     optimum = minimize_scalar(loss, bounds=(math.log(0.1), math.log(10)), method="bounded")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -88,21 +87,12 @@ class Facts(Calibrated):
     architecture: Architecture | None = field(default=None, repr=False)
 
     def check(self, file: Path) -> None:
-        """Raise unless a predictor can be made of these facts, which come from a file, perhaps a stranger's."""
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"{file}: temperature must be positive and finite, got {self.temperature}")
-        if not math.isfinite(self.threshold):
-            raise ValueError(f"{file}: threshold must be finite, got {self.threshold}")
+        """Raise unless images and names fit the model, by these facts, which come from a file, perhaps a stranger's."""
         if self.transform is not None and (self.transform.size,) * 2 != self.input_shape[1:]:
             raise ValueError(f"{file}: transform must crop to the model's {self.input_shape}, got {self.transform}")
-        pairs = [self.normalize] if self.normalize is not None else []
-        if (built := self.architecture) is not None:
-            pairs.append((built.mean, built.std))
-            if built.num_classes != len(self.class_names):
-                raise ValueError(f"{file}: {built.num_classes} logits need as many names, got {len(self.class_names)}")
-        for mean, std in pairs:
-            if not (all(map(math.isfinite, (*mean, *std))) and min(std, default=0.0) > 0):
-                raise ValueError(f"{file}: mean and std must be finite, std positive, got {mean} and {std}")
+        built = self.architecture
+        if built is not None and built.num_classes != len(self.class_names):
+            raise ValueError(f"{file}: {built.num_classes} logits need as many names, got {len(self.class_names)}")
 
 
 def plain(facts: Facts) -> dict[str, Any]:
@@ -172,7 +162,7 @@ def export(
     pixels: the type of the images, float32 in [0, 1] or uint8; a program accepts one.
     """
     path = Path(path)
-    check_format(path)
+    suffix = check_format(path)
     dtype = getattr(torch, check_name("pixels", pixels, get_args(Pixels)))
     # Two images: from an example of one, torch.export would conclude that every batch has one.
     example = torch.zeros(2, *input_shape, dtype=dtype)
@@ -180,7 +170,7 @@ def export(
     program = torch.export.export(portable, (example,), dynamic_shapes=({0: Dim("batch")},))
     facts = {**facts, "pixels": pixels}
     with replacing(path) as temporary:
-        if path.suffix == ".pt2":
+        if suffix == ".pt2":
             torch.export.save(program, temporary, extra_files={"metadata.json": json.dumps(facts, indent=2)})
             return
         onnx = torch.onnx.export(
@@ -196,9 +186,10 @@ def export(
         onnx.save(temporary)
 
 
-def check_format(path: Path) -> None:
-    """Raise what keeps a predictor from being exported to a path."""
-    check_name(f"export format of {path}", path.suffix, (".pt2", ".onnx"))
-    missing = [name for name in ("onnx", "onnxscript") if path.suffix == ".onnx" and find_spec(name) is None]
+def check_format(path: Path) -> str:
+    """Return the suffix of a path in small letters, or raise what keeps a predictor from being exported to it."""
+    suffix = check_name(f"export format of {path}", path.suffix.lower(), (".pt2", ".onnx"))
+    missing = [name for name in ("onnx", "onnxscript") if suffix == ".onnx" and find_spec(name) is None]
     if missing:
         raise ValueError(f"export to ONNX needs {' and '.join(missing)}: pip install 'regmixup[onnx]', or give a .pt2")
+    return suffix

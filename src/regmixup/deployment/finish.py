@@ -1,7 +1,7 @@
 """Choose between the probe and the fine-tuned model, calibrate, test, export, and write the report page.
 
 Validation images choose the model, the temperature and the threshold. Test images are predicted once, at the end, by
-the model that was chosen. The page is that of any model's predictions (`rm.report.write_page`), but what it says of
+the model that was chosen. The page is that of any model's predictions (`report.evaluation_page`), but what it says of
 images is what the predictor answers, with its temperature and its threshold.
 """
 
@@ -23,10 +23,10 @@ from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
-from regmixup.report.evaluation_page import write_page
+from regmixup.report.evaluation_page import assemble_page
 from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
-from regmixup.storage import write_table
+from regmixup.storage import write_table, write_text
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
@@ -76,8 +76,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     if job.outliers is not None:
         lead += f" It answers {record['detection']['accepted']} of {counted(len(job.outliers), 'image')} of no class."
     facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
-    write_page(
-        run.folder / PAGE,
+    page = assemble_page(
         measured,
         classes=photos.classes,
         title=f"{photos.path.name}: {request.backbone}",
@@ -89,6 +88,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
         sections=[PageSection("making", "How it was made", definitions(facts))],
     )
+    write_text(run.folder / PAGE, page)
     if request.export is not None:
         job.say(f"export       {request.export}, this takes a while")
         predictor.export(request.export)

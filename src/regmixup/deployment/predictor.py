@@ -17,7 +17,7 @@ from regmixup.config import check_count, values_of
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import MSP, Calibration, Labelled, Settings
+from regmixup.deployment.calibration import MSP, Calibration, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
@@ -27,6 +27,7 @@ from regmixup.networks.gp_head import GaussianProcess
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import MeanField
+from regmixup.posthoc.temperature import check_logits
 from regmixup.predictions.forward import pair_of, weights_device
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
@@ -103,13 +104,13 @@ class Predictor(Facts):
         ood: with score="auto", out-of-distribution validation images: batches like those of validation_loader, whose
             labels are ignored and may be missing, or a torch Dataset. Not the ones you report on.
         settings: the fields of `deployment.calibration.Calibration`: acceptance=0.95, risk=None, confidence=0.95,
-            sets=None, score="entropy", calibrate=True.
+            sets=None, score="entropy".
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
         module = _undecided(copy.deepcopy(unwrapped(model)), normalize)
         logits, labels, shape, are_pixels = _run_over(module, validation_loader, "validation_loader", normalize)
-        validation, classes = Labelled(logits, labels), logits.shape[1]
+        validation, classes = Predictions(*check_logits(logits, labels)), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
@@ -171,7 +172,7 @@ class Predictor(Facts):
             validation=validation,
             fingerprint=run.fingerprint,
             architecture=Architecture.of(run, record),
-            **vars(calibration.fit(Labelled(predictions.logits, predictions.labels), ood_logits)),
+            **vars(calibration.fit(predictions, ood_logits)),
         )
         return cls._of(network, facts)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from regmixup.evaluation.evaluate import ModelPredictions, evaluate
+from regmixup.evaluation.evaluate import ModelPredictions, measure_model
 from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED
@@ -58,7 +58,7 @@ def measure_models(
     """
 
     def measured(subject: ModelPredictions, method: str) -> Rows:
-        return evaluate(subject, bootstrap=bootstrap, row=Row(method=method))
+        return measure_model(subject, bootstrap=bootstrap, row=Row(method=method))
 
     if against is None:
         return Measured([model], [measured(model, "")], bootstrap)

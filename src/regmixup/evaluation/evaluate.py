@@ -44,7 +44,7 @@ class ModelPredictions:
 
 
 def evaluate(
-    subject: Predictions | ModelPredictions | nn.Module,
+    subject: Predictions | nn.Module,
     loaders: Mapping[str, Batches | Mapping[str, Batches]] | None = None,
     *,
     validation: Predictions | None = None,
@@ -62,8 +62,7 @@ def evaluate(
     The result is a list, which prints as a table and has `.to_pandas()`.
 
     subject: in-distribution test `Predictions`, or an `nn.Module` from images, or other inputs (N, ...), to logits or
-    an output that holds them: a dict with "logits", an object with `.logits`, a tuple that begins with them; or
-    `ModelPredictions`, which hold all sets, so that those below, posthoc and temperature are left out.
+    an output that holds them: a dict with "logits", an object with `.logits`, a tuple that begins with them.
     loaders: for a module, {"test": loader, "validation": loader, "shift": {name: loader}, "ood": {name: loader}}; all
     but "test" may be left out. A loader is any iterable of (x, y); OOD labels are ignored, so there x alone suffices.
     They take the place of `validation`, `shift` and `ood`.
@@ -93,29 +92,33 @@ def evaluate(
     >>> sorted({row.dataset for row in rows})
     ['noise', 'test']
     """
-    if isinstance(subject, ModelPredictions):
-        arguments: Sequence[object] = (loaders, validation, train, posthoc, temperature)
-        if shift or ood or any(argument is not None for argument in arguments):
-            names = "loaders, validation, train, shift, ood, posthoc and temperature"
-            raise ValueError(f"{names} must be left out with ModelPredictions, which hold all of these")
-        model = subject
-    elif isinstance(subject, Predictions):
+    if isinstance(subject, Predictions):
         if loaders is not None:
             raise ValueError("loaders must be left out where predictions are given: pass validation=, shift=, ood=")
         sets = ModelPredictions(test=subject, validation=validation, shift=shift, ood=ood)
-        model = replace(sets, train=train, posthoc=posthoc, temperature=temperature)
     elif isinstance(subject, nn.Module):
         if validation is not None or shift or ood:
             raise ValueError("validation, shift and ood must be left out where a module is given: pass their loaders")
         sets = _predict_loaders(subject, loaders)
-        model = replace(sets, train=train, posthoc=posthoc, temperature=temperature)
     else:
         raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}")
+    model = replace(sets, train=train, posthoc=posthoc, temperature=temperature)
+    return measure_model(model, groups=groups, bootstrap=bootstrap, row=row)
+
+
+def measure_model(
+    model: ModelPredictions,
+    *,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
+    row: Row | None = None,
+) -> Rows:
+    """Return all rows of one model, from its predictions; the other arguments are those of `evaluate`."""
     _check_names(model, groups or {})
     _check_predictions(model)
     _check_fitted_on(model)
     if model.test.role == "train":
-        warnings.warn(f"{model.test.dataset} are train images of the model, so these are no test results", stacklevel=2)
+        warnings.warn(f"{model.test.dataset} are train images of the model, so these are no test results", stacklevel=3)
     if model.validation is not None:
         temperature = fit_temperature(model.posthoc or as_given, model.validation)
         model = replace(model, temperature=temperature)

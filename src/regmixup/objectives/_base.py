@@ -29,6 +29,9 @@ class Objective(ABC):
 
     def __post_init__(self) -> None:
         check_choices(self)
+        loss = getattr(self, "loss", None)
+        if not (loss is None or callable(loss)):
+            raise ValueError(f"loss must be None or a function of logits and soft targets, got {loss!r}")
 
     @property
     def per_batch(self) -> bool:

@@ -52,37 +52,48 @@ MEANINGS = {
 
 def write_page(
     path: str | Path,
-    predictions: Measured | ModelPredictions | Predictions | str | Path,
+    predictions: ModelPredictions | Predictions | str | Path,
     *,
     against: ModelPredictions | Predictions | str | Path | None = None,
     images: Images | None = None,
     classes: Sequence[str] = (),
     title: str = "",
     score: str | None = None,
-    errors_by: str = "max_probability",
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
+) -> Measured:
+    """Write one self-contained HTML page, and return what was measured for it.
+
+    predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too.
+    against: of a second model, which must have predicted the same images. images: of any of the sets, by its name, for
+    examples of errors, rejected and wrongly accepted images. classes: their names. score: the OOD score of the summary,
+    by default Dempster-Shafer. bootstrap: behind the intervals; None leaves them out.
+    """
+    other = _model(against) if against is not None else None
+    measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
+    write_text(Path(path), assemble_page(measured, images=images, classes=classes, title=title, score=score))
+    return measured
+
+
+def assemble_page(
+    measured: Measured,
+    *,
+    images: Images | None = None,
+    classes: Sequence[str] = (),
+    title: str = "",
+    score: str | None = None,
+    errors_by: str = "max_probability",
     kicker: str = "regmixup evaluation",
     lead: str = "",
     answers: Answers | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     sections: Sequence[PageSection] = (),
-) -> Measured:
-    """Write one self-contained HTML page, and return what was measured for it.
+) -> str:
+    """Return the page of one model or two that have been measured; images, classes and score as in `write_page`.
 
-    predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too;
-    or what `measure_models` returned, of one model or two, which is then not measured again. against: of a second
-    model, which must have predicted the same images. images: of any of the sets, by its name, for examples of errors,
-    rejected and wrongly accepted images. classes: their names. score: the OOD score of the summary, by default
-    Dempster-Shafer. errors_by: the score of its AURC, and of the answers. bootstrap: behind the intervals; None leaves
-    them out. kicker, lead: words above the title and first below it. answers: those of a predictor, where one decides;
-    else one model gets thresholds that accept shares of the test images. history: of the training, a record per epoch.
-    sections: further ones, behind the figures.
+    errors_by: the score of the summary's AURC, and of the answers. kicker, lead: words above the title and first below
+    it. answers: those of a predictor, where one decides; else one model gets thresholds that accept shares of the test
+    images. history: of the training, a record per epoch. sections: further ones, behind the figures.
     """
-    if isinstance(predictions, Measured):
-        measured = predictions
-    else:
-        other = _model(against) if against is not None else None
-        measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
     looks = {name or "test": _look(sequence) for name, sequence in (images or {}).items()}
     if len(measured.models) == 1:
         answers = answers or _answers(measured, looks, classes, errors_by)
@@ -102,8 +113,7 @@ def write_page(
     title = title or " against ".join(model_names(measured))
     test = measured.models[0].test
     lead = lead or f"{len(test):,} test images of {test.logits.shape[1]} classes."
-    write_text(Path(path), assemble(kicker, title, lead, parts, data))
-    return measured
+    return assemble(kicker, title, lead, parts, data)
 
 
 def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPredictions:

@@ -116,20 +116,3 @@ def forward_mixture(model: Classifier, config: TrainConfig, batches: Iterable[Ba
         generator = generator_for(config.seed, "draw", config.total_epochs, step)
         with torch.set_grad_enabled(config.objective.differentiates_twice):  # a penalty is one of gradients
             config.objective(model, batch.x, batch.y, generator=generator)
-
-
-def synchronised(model: Classifier) -> Classifier:
-    """Return the model with batch norm over the whole batch: its layers exchange statistics between processes."""
-    from timm.layers.norm_act import convert_sync_batchnorm
-
-    return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
-
-
-def check_every_process_has_images(images: int, config: TrainConfig) -> None:
-    """Reject a last batch that leaves a process without images: synchronised layers wait for all processes."""
-    shards, last = config.num_shards, images % config.batch_size
-    if 0 < last < shards:
-        raise ValueError(
-            f"batch_size must leave a last batch of at least {shards} images, one per process, for synchronised "
-            f"batch norm, got {config.batch_size}, which leaves {last} of {images}"
-        )

@@ -185,11 +185,6 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
         raise ValueError(f"shards must be a multiple of the number of processes, {world}, got {shards}")
     if shards > config.batch_size:
         raise ValueError(f"shards must be at most batch_size, {config.batch_size}, got {shards}")
-    if config.batch_norm == "synchronised" and (shards > world or device.type != "cuda"):
-        raise ValueError(
-            "batch_norm must be local unless every shard has a GPU and a process of its own, "
-            f"got 'synchronised' with {shards} shards, {world} processes on {device.type}"
-        )
     if config.select != "last" and not config.validation:
         config = dataclasses.replace(config, validation=validation_of(config.train_set))
     init, plugins = identify(config.init, config.network), plugins_of(config)

@@ -18,7 +18,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
 from regmixup.networks.precision import memory_format
 from regmixup.training import checkpoint
-from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
+from regmixup.training.batch_norm import drop_counters
 from regmixup.training.checkpoint import Position
 from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks
@@ -52,15 +52,11 @@ def set_up(
     torch.manual_seed(seed_for(config.seed, "init"))
     model = run.build(num_classes=len(dataset.classes), input_shape=shape).to(device)
     drop_counters(model)
-    if config.batch_norm == "synchronised":
-        model = synchronised(model)
     model = model.to(memory_format=memory_format(config.precision, device))
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
     set_frozen(model, frozen=config.frozen_at(0))
     mine = range(ranks.rank, config.num_shards, ranks.world)
     loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
-    if config.batch_norm == "synchronised":
-        check_every_process_has_images(loaders[0].num_images, config)
     watched = Validation(config, validation, device, train_set=dataset) if validation is not None else None
     return Training(
         run=run,

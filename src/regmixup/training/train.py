@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -85,19 +85,24 @@ def train(
     with joined(device) as ranks:
         if not ranks.first:
             on_start = on_step = on_epoch = None
-        options: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
-        options |= {"tensorboard": tensorboard, "dry_run": dry_run, "on_start": on_start}
         run = Run.of(resolve(config, device, world=ranks.world), runs)
         if must_train(run, ranks, root):
             for index, member in enumerate(run.members()):
                 if member is run or must_train(member, ranks, root):
                     earlier = index * config.total_epochs
-                    options |= {"on_step": counted_on(on_step, earlier), "on_epoch": counted_on(on_epoch, earlier)}
-                    with started(member, ranks, **options) as (training, stop):
-                        if not dry_run:
-                            training.run_epochs(stop)
-                            conclude(training, stop)
-                    del training  # so that the next member finds its memory free
+                    train_model(
+                        member,
+                        ranks,
+                        device,
+                        engine,
+                        root=root,
+                        workers=workers,
+                        tensorboard=tensorboard,
+                        dry_run=dry_run,
+                        on_start=on_start,
+                        on_step=counted_on(on_step, earlier),
+                        on_epoch=counted_on(on_epoch, earlier),
+                    )
             if config.members > 1 and ranks.first and not dry_run:
                 record_ensemble(run)
         ranks.wait()
@@ -112,22 +117,21 @@ def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
     return not finished
 
 
-@contextmanager
-def started(
+def train_model(
     run: Run,
     ranks: Ranks,
+    device: torch.device,
+    engine: Engine,
     *,
     root: str | Path | None,
-    device: torch.device,
     workers: int | None,
-    engine: Engine,
     tensorboard: bool,
     dry_run: bool,
     on_start: Callable[[str], None] | None,
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
-) -> Iterator[tuple[Training, Stop]]:
-    """Set up the training of one model, at its last checkpoint or at the beginning; arguments as those of `train`."""
+) -> None:
+    """Train one model, from its last checkpoint or from the beginning, to its end; arguments as those of `train`."""
     config = run.config
     check_present(device)
     with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
@@ -139,8 +143,8 @@ def started(
         if dry_run:
             if ranks.first:  # each would remove the folder that another one tries
                 check_writable(run.folder / run_folder.CONFIG)
-            yield training, stop
             return
+
         with run.owned(ranks), ExitStack() as stack:
             resume(training)
             delete_stale_results(training)
@@ -150,7 +154,8 @@ def started(
             training.on_epoch += [on_epoch] if on_epoch is not None else []
             if on_start is not None:
                 on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-            yield training, stop
+            training.run_epochs(stop)
+            conclude(training, stop)
 
 
 def draw_curves(training: Training, stack: ExitStack) -> None:
