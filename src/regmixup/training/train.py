@@ -73,40 +73,57 @@ def train(
     on_start: called with how it is executed, in words; on_step: now and then with the means since the epoch began and
     the throughput; on_epoch: after every epoch with its record. Under torchrun the first process alone calls them.
     """
+    device, engine = choose_device(device), Engine() if engine is None else engine
+    check_arguments(config, device, workers=workers, tensorboard=tensorboard)
+    with joined(device) as ranks:
+        if not ranks.first:
+            on_start = on_step = on_epoch = None
+        config = resolve(config, device, world=ranks.world)
+        run = Run.of(config, runs)
+        unfinished = must_train(run, ranks, root)
+        for index, member in enumerate(run.members() if unfinished else ()):
+            if member is not run and not must_train(member, ranks, root):
+                continue
+            check_present(device)
+            with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
+                images = data.load(config.train_set, root=root)
+                validation = data.load(config.validation, root=root) if config.validation else None
+                training = set_up(member, images, device, ranks, engine, workers, validation=validation)
+                if signal := ranks.largest_of(stop.signal)[0]:
+                    raise Interrupted(signal)
+                if dry_run:
+                    if ranks.first:  # each would remove the folder that another one tries
+                        check_writable(member.folder / run_folder.CONFIG)
+                    continue
+                with member.owned(ranks), ExitStack() as stack:
+                    resume(training)
+                    delete_stale_results(training)
+                    if tensorboard and ranks.first:
+                        draw_curves(training, stack)
+                    earlier = index * config.total_epochs
+                    training.on_step += filter(None, [counted_on(on_step, earlier)])
+                    training.on_epoch += filter(None, [counted_on(on_epoch, earlier)])
+                    if on_start is not None:
+                        on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
+                    training.run_epochs(stop)
+                    conclude(training, stop)
+            del training  # so that the next member finds its memory free
+        if unfinished and config.members > 1 and ranks.first and not dry_run:
+            record_ensemble(run)
+        ranks.wait()
+    return run
+
+
+def check_arguments(config: object, device: torch.device, *, workers: int | None, tensorboard: bool) -> None:
+    """Raise where arguments of `train` cannot be meant, or lack what they need."""
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
-    device, engine = choose_device(device), Engine() if engine is None else engine
     if torch.is_autocast_enabled(device.type):  # which would keep its copies of the weights from step to step
         raise ValueError("train must be called outside torch.autocast: precision is a field of the configuration")
     if workers is not None:
         check_count("workers", workers, least=0)
     if tensorboard and find_spec("tensorboard") is None:
         raise ValueError("event files need TensorBoard: pip install 'regmixup[tensorboard]'")
-    with joined(device) as ranks:
-        if not ranks.first:
-            on_start = on_step = on_epoch = None
-        run = Run.of(resolve(config, device, world=ranks.world), runs)
-        if must_train(run, ranks, root):
-            for index, member in enumerate(run.members()):
-                if member is run or must_train(member, ranks, root):
-                    earlier = index * config.total_epochs
-                    train_model(
-                        member,
-                        ranks,
-                        device,
-                        engine,
-                        root=root,
-                        workers=workers,
-                        tensorboard=tensorboard,
-                        dry_run=dry_run,
-                        on_start=on_start,
-                        on_step=counted_on(on_step, earlier),
-                        on_epoch=counted_on(on_epoch, earlier),
-                    )
-            if config.members > 1 and ranks.first and not dry_run:
-                record_ensemble(run)
-        ranks.wait()
-    return run
 
 
 def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
@@ -115,47 +132,6 @@ def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
     if finished and ranks.first:
         check_folder_unchanged(run, root)
     return not finished
-
-
-def train_model(
-    run: Run,
-    ranks: Ranks,
-    device: torch.device,
-    engine: Engine,
-    *,
-    root: str | Path | None,
-    workers: int | None,
-    tensorboard: bool,
-    dry_run: bool,
-    on_start: Callable[[str], None] | None,
-    on_step: OnStep | None,
-    on_epoch: OnEpoch | None,
-) -> None:
-    """Train one model, from its last checkpoint or from the beginning, to its end; arguments as those of `train`."""
-    config = run.config
-    check_present(device)
-    with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
-        images = data.load(config.train_set, root=root)
-        validation = data.load(config.validation, root=root) if config.validation else None
-        training = set_up(run, images, device, ranks, engine, workers, validation=validation)
-        if signal := ranks.largest_of(stop.signal)[0]:
-            raise Interrupted(signal)
-        if dry_run:
-            if ranks.first:  # each would remove the folder that another one tries
-                check_writable(run.folder / run_folder.CONFIG)
-            return
-
-        with run.owned(ranks), ExitStack() as stack:
-            resume(training)
-            delete_stale_results(training)
-            if tensorboard and ranks.first:
-                draw_curves(training, stack)
-            training.on_step += [on_step] if on_step is not None else []
-            training.on_epoch += [on_epoch] if on_epoch is not None else []
-            if on_start is not None:
-                on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-            training.run_epochs(stop)
-            conclude(training, stop)
 
 
 def draw_curves(training: Training, stack: ExitStack) -> None:
