@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from functools import partial
 
 import pytest
@@ -236,3 +237,18 @@ def test_images_that_a_step_forwards_for_a_clean_one(objective):
 def test_a_coin_forwards_the_mean_of_its_sides():
     sides = {"first": {"kind": "RegMixup", "samples": 2}, "second": {"kind": "CutMix"}}
     assert methods.images_per_clean_image({"kind": "Alternate", "probability": 0.25, **sides}) == 0.25 * 3 + 0.75
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "remedy"),
+    [
+        ("regmixup", {"alpha": 10}, "alpha is a field of the objective, .* give objective=rm.RegMixup(alpha=10)"),
+        ("mixup", {"epochs": 2, "samples": 3}, "objective=rm.Mixup(alpha=0.3, samples=3)"),
+        ("reg-gaussian-noise", {"eta": 2}, "objective=rm.Vicinal(transform=GaussianNoise(sigma=0.1), eta=2)"),
+    ],
+)
+def test_a_field_of_the_objective_is_named_with_what_to_write(method, change, remedy):
+    with pytest.raises(ValueError, match=re.escape(remedy).replace(r"\.\*", ".*") + "$"):
+        configure("digits", method, **change)
+    with pytest.raises(ValueError, match="unknown field of TrainConfig 'epoch': did you mean 'epochs'"):
+        configure("digits", method, epoch=1)

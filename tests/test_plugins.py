@@ -150,6 +150,7 @@ class TestNames:
             (lambda: rm.networks.register("a b", nn.Identity), r"must be letters, digits and \. _ \+ - /, got 'a b'"),
             (lambda: rm.networks.register("x", 3), r"factory of network x must be callable and return a module, got 3"),
             (lambda: rm.data.register("cifar10/mine", list), r"built-in family, got 'cifar10/mine'; built in: .*svhn"),
+            (lambda: rm.data.register("a/test", list, role="oodd"), r"role of dataset a/test 'oodd': .* mean 'ood'\?"),
             (lambda: rm.methods.register("x"), r"method must be a Method, got 'x'"),
             (lambda: rm.scores.register("x"), r"score x must have either a function of logits or a fit, got None and"),
             (lambda: rm.objectives.register(nn.ReLU), r"cls must be a subclass of Objective"),
@@ -369,6 +370,21 @@ def test_a_method_without_its_objective_is_an_error_when_it_is_used():
     rm.methods.register(Method("lonely", "", "", objective=Spec("nowhere")))
     with pytest.raises(ValueError, match=r"unknown objective 'nowhere'"):
         rm.configure("digits", "lonely")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"score": "entropie"}, "unknown score of method mistyped 'entropie': did you mean 'entropy'"),
+        ({"train": {"epoch": 5}}, "unknown field of TrainConfig in `train` of method mistyped 'epoch': .* 'epochs'"),
+        ({"objective": Spec("regmixup", {"alhpa": 5})}, "unknown field of RegMixup 'alhpa': did you mean 'alpha'"),
+    ],
+)
+def test_a_method_that_names_what_there_is_not_is_an_error_when_it_is_used(fields, message, forget):
+    """Not when it is registered: the score or objective may be registered after it, and listing imports no torch."""
+    rm.methods.register(Method("mistyped", "", "", **fields))
+    with pytest.raises(ValueError, match=message):
+        rm.configure("digits", "mistyped")
 
 
 def test_an_objective_must_be_registered_under_a_name_of_its_own_and_record_its_values():

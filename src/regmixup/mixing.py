@@ -254,6 +254,22 @@ def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, T
     return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
 
 
+def check_boxes(draw: Draw, x: Tensor) -> None:
+    """Raise if boxes were drawn for images of another size than x (N, C, H, W), where looking at them costs nothing."""
+    lam, box = draw.lam, draw.box
+    if lam is None or box is None or not (can_look(lam) and can_look(box)):
+        return
+    if x.ndim != 4 or box.shape != (*lam.shape, 4):
+        return  # which `take_boxes` names
+    height, width = x.shape[-2:]
+    inside = bool((box >= 0).all() and (box <= box.new_tensor([height, height, width, width])).all())
+    if not inside or not torch.allclose(box_lam(box, (height, width)), lam.double(), rtol=0, atol=1e-6):
+        raise ValueError(
+            f"draw.box must lie in images of {height} x {width} pixels and draw.lam be the share of pixels outside it, "
+            f"got box {box.tolist()!s:.60} and lam {lam.tolist()!s:.60}: was it drawn for another image_size?"
+        )
+
+
 def made_once(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a function that makes its tensor once for the same arguments, and which torch.compile takes as constant.
 

@@ -168,6 +168,7 @@ class TestCalibration:
             ({"acceptance": 1.01}, "acceptance must be a finite number > 0 and <= 1"),
             ({"score": "entropie"}, "unknown score 'entropie': did you mean 'entropy'"),
             ({"risk": 0}, "risk must be a finite number > 0 and < 1"),
+            ({"sets": "lac"}, r"sets must be None or such as rm\.posthoc\.Conformal\(method=\"lac\"\), got 'lac'"),
             ({"risk": 0.1, "confidence": 1}, "confidence must be a finite number > 0 and < 1"),
         ],
     )

@@ -301,6 +301,8 @@ def broken(worst):
             {"ood": [replace(TEST, dataset="copy", labels=torch.full_like(TEST.labels, -1))]},
             "an OOD set must hold other samples than .*, got copy with the same",
         ),
+        (TEST, {"ood": OOD[0]}, r"^ood must be a list of Predictions, got Predictions\('near/test', "),
+        (TEST, {"shift": {"s/x/1": OOD[0]}}, r"^shift must be a list of Predictions, got \{'s/x/1': Pred"),
         (TEST, {"train": replace(VALIDATION, features=VALIDATION.logits)}, "test predictions must hold features where"),
         (replace(TEST, features=TEST.logits), {"train": VALIDATION}, "train predictions must hold features where"),
     ],

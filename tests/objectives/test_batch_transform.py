@@ -108,6 +108,8 @@ def test_labels_beyond_the_number_of_classes_are_refused():
         rm.BatchTransform(rm.RegMixup(), num_classes=3)(*batch())
     with pytest.raises(ValueError, match="num_classes must be an integer >= 1, got 0"):
         rm.BatchTransform(rm.RegMixup(), num_classes=0)
+    with pytest.raises(ValueError, match=r"^objective must be an Objective such as rm\.RegMixup\(\), got <class"):
+        rm.BatchTransform(rm.RegMixup, num_classes=5)
 
 
 def test_labels_that_another_library_has_mixed_are_told_once():

@@ -11,6 +11,7 @@ from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 from transformers.modeling_outputs import ImageClassifierOutput
 
 import regmixup as rm
+from regmixup.mixing import check_boxes
 from regmixup.types import RESERVED
 from tests.objectives.cases import CLASSES, DEFAULTS, batch, gradients, net_for, seeded
 
@@ -149,3 +150,21 @@ def test_numbers_that_are_not_there_are_not_looked_at():
     assert moved(torch.ones(3)).shape == (3,)
     with FakeTensorMode(), torch.device("cuda"):
         assert rm.ERM()(nn.Linear(4, 3), torch.rand(2, 4), torch.zeros(2, dtype=torch.int64)).loss.is_cuda
+
+
+@pytest.mark.parametrize("objective", [rm.CutMix(), rm.CutMix(lam="sample"), rm.RegCutMix(samples=2)], ids=repr)
+def test_a_draw_of_boxes_for_images_of_another_size_is_refused(objective):
+    """The box would be clipped, and labels would still weigh by its share of the other image."""
+    (x, y), model = batch(7), linear()
+    fitting = objective.draw(7, x.shape[1:], seeded(1))
+    assert objective(model, x, y, draw=fitting).loss == objective(model, x, y, seeded(1)).loss
+    for size in ((3, 32, 32), (3, 8, 6)):  # the latter has as many pixels as these of 6 x 8
+        drawn = objective.draw(7, size, seeded(1))
+        with pytest.raises(ValueError, match=r"^draw\.box must lie in images of 6 x 8 pixels .* another image_size\?$"):
+            objective(model, x, y, draw=drawn)
+    outside = replace(fitting, box=fitting.box + 20)
+    for wrong in (outside, replace(fitting, lam=fitting.lam / 2 + 0.01)):
+        with pytest.raises(ValueError, match=r"^draw\.box must lie in images"):
+            objective(model, x, y, draw=wrong)
+    on_another_device = outside.to(torch.device("meta"))  # where looking would cost a wait
+    check_boxes(on_another_device, x)

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -241,3 +242,10 @@ def test_a_loss_of_ones_own_is_recorded():
 
     config = rm.configure("digits", objective=rm.RegMixup(loss=Squared(3)))
     assert decode(rm.TrainConfig, json.loads(json.dumps(encode(config)))) == config
+
+
+def test_a_loss_that_is_no_function_is_refused_when_the_objective_is_made():
+    for loss in ("ce", 3, rm.losses.Focal):
+        for make in (rm.ERM, rm.RegMixup, rm.CutMix, rm.AugMix, partial(rm.Alternate, rm.ERM(), rm.ERM())):
+            with pytest.raises(ValueError, match=r"^loss must be None or a callable .* such as rm\.losses\.Focal"):
+                make(loss=loss)

@@ -111,3 +111,11 @@ def test_what_makes_no_sense_is_refused():
         Conformal(level=1)
     with pytest.raises(ValueError, match=r"logits and labels must be \(N, K\) and \(N,\)"):
         Conformal().fit(torch.zeros(3), torch.zeros(3, dtype=torch.long))
+    fitted = Conformal().fit(*draw(50, torch.Generator().manual_seed(0)))
+    with pytest.raises(ValueError, match="logits must be finite, got NaN or infinite values in 1 of 2 rows"):
+        fitted(torch.tensor([[0.0] * 6, [torch.nan] * 6]))
+    for table, got in ((torch.zeros(2, 4), r"\(2, 4\)"), (torch.zeros(6), r"\(6,\)")):
+        with pytest.raises(ValueError, match=rf"logits or probs must be \(N, 6\), got {got}"):
+            fitted(table)
+    stored = {key: value for key, value in encode(fitted).items() if key != "num_classes"}  # as older files have it
+    assert decode(FittedConformal, stored)(torch.zeros(2, 4)).shape == (2, 4)

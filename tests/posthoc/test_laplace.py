@@ -167,6 +167,11 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"LastLayerLaplace needs {name}, which the predictions for 'toy/train'"):
             LastLayerLaplace(prior_variance=1.0).fit(train=replace(TRAIN, **{name: None}))
 
+    @pytest.mark.parametrize("role", ["test", "shifted", "ood"])
+    def test_train_predictions_that_are_of_no_train_set(self, role):
+        with pytest.raises(ValueError, match=f"toy/train is no train set: nothing may be .*, its role is {role}"):
+            LastLayerLaplace(prior_variance=1.0).fit(train=replace(TRAIN, role=role))
+
     def test_no_train_or_validation_predictions(self):
         with pytest.raises(ValueError, match="needs train predictions, got None"):
             LastLayerLaplace(prior_variance=1.0).fit(validation=TRAIN)

@@ -52,6 +52,14 @@ class TestRoundTrip:
         assert loaded.dataset == "toy/test"
         assert loaded.info == full().info
 
+    def test_tensors_with_strides_come_back(self, tmp_path):
+        columns, pairs = torch.randn(6, 6), torch.arange(12).reshape(6, 2) % 3
+        for logits, labels in ((columns[:, ::2], pairs[:, 0]), (columns.T[:, :3], torch.tensor(1).expand(6))):
+            save(Predictions(logits, labels), tmp_path / "p.safetensors")
+            loaded = load(tmp_path / "p.safetensors")
+            assert same(loaded.logits, logits)
+            assert same(loaded.labels, labels)
+
     @pytest.mark.parametrize(("dataset", "role"), [("mine", "validation"), ("toy/test", "ood"), ("mine", "")])
     def test_the_role_of_the_set_comes_back(self, tmp_path, dataset, role):
         save(Predictions(LOGITS, LABELS, dataset=dataset, role=role), tmp_path / "p.safetensors")

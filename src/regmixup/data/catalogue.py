@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from regmixup import plugins
 from regmixup.data.records import Dataset, ImageList, Role, Source, SplitPart, folder_record
-from regmixup.names import unknown
+from regmixup.names import check_name, unknown
 from regmixup.types import role_in_name
 
 BENCHMARK = (
@@ -321,6 +321,8 @@ def register(
     if family in _BUILT_IN:
         listed = ", ".join(sorted(_BUILT_IN))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
+    if role:
+        check_name(f"role of dataset {name}", role, get_args(Role))
     plugins.record("dataset", name, (), version=version)
     role = role or role_in_name(name) or None
     dataset = Dataset(name=name, reader=loader, role=role, benchmark=benchmark or family)

@@ -176,6 +176,8 @@ class Calibration:
         if self.risk is not None:
             check_number("risk", self.risk, above=0, below=1)
         check_number("confidence", self.confidence, above=0, below=1)
+        if not isinstance(self.sets, Conformal | None):
+            raise ValueError(f'sets must be None or such as rm.posthoc.Conformal(method="lac"), got {self.sets!r}')
 
     def fit(self, validation: Predictions, ood_logits: Tensor | None = None) -> Calibrated:
         """Fit on logits. A promise and label sets take the second half of the images, all else the first.

@@ -19,8 +19,15 @@ from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, same_samples
 from regmixup.predictions.forward import predict_batches
-from regmixup.predictions.store import check_probs
-from regmixup.types import Predictions, Role, Row, look_like_probabilities, not_finite, with_known_scale
+from regmixup.types import (
+    Predictions,
+    Role,
+    Row,
+    check_probs,
+    look_like_probabilities,
+    not_finite,
+    with_known_scale,
+)
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
 _LOADERS = ("test", "validation", "shift", "ood")
@@ -41,6 +48,12 @@ class ModelPredictions:
     ood: Sequence[Predictions] = ()
     posthoc: FittedPosthoc | None = None
     temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("shift", "ood"):
+            sets: Any = getattr(self, name)
+            if not isinstance(sets, Collection) or not all(isinstance(entry, Predictions) for entry in sets):
+                raise ValueError(f"{name} must be a list of Predictions, got {sets!r:.80}")
 
 
 def evaluate(

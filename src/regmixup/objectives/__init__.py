@@ -6,6 +6,7 @@ leading underscore marks what the modules share.
 
 from __future__ import annotations
 
+import dataclasses
 import pkgutil
 import re
 from importlib import import_module
@@ -36,7 +37,10 @@ __all__ = ["OBJECTIVES", "Objective", "build", "has_loss", "name_of", "register"
 def build(name: str, **fields: object) -> Objective:
     """Return an objective by its command-line name: build("regmixup", alpha=10)."""
     plugins.seek(name, OBJECTIVES)
-    return OBJECTIVES[check_name("objective", name, OBJECTIVES)](**fields)
+    cls = OBJECTIVES[check_name("objective", name, OBJECTIVES)]
+    for key in fields:
+        check_name(f"field of {cls.__name__}", key, [field.name for field in dataclasses.fields(cls)])
+    return cls(**fields)
 
 
 def name_of(objective: Objective) -> str:

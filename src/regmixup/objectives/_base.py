@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_choices
-from regmixup.mixing import Draw, ImageSize, to_float
+from regmixup.mixing import Draw, ImageSize, check_boxes, to_float
 from regmixup.networks.outputs import warn_of_softmax
 from regmixup.types import RESERVED, LossOutput, is_whole
 
@@ -30,8 +30,9 @@ class Objective(ABC):
     def __post_init__(self) -> None:
         check_choices(self)
         loss = getattr(self, "loss", None)
-        if not (loss is None or callable(loss)):
-            raise ValueError(f"loss must be None or a function of logits and soft targets, got {loss!r}")
+        if not (loss is None or callable(loss)) or isinstance(loss, type):
+            contract = "None or a callable (logits, soft targets) -> (N,), such as rm.losses.Focal()"
+            raise ValueError(f"loss must be {contract}, got {loss!r}")
 
     @property
     def per_batch(self) -> bool:
@@ -64,6 +65,8 @@ class Objective(ABC):
             raise ValueError(f"x and y must hold one label per image, got {len(y)} labels for {len(x)} images")
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
+        else:
+            check_boxes(draw, x)
         out = self.compute(model, to_float(x), as_labels(y), draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
         if not _is_sound(out, len(x)):
             raise ValueError(

@@ -46,6 +46,8 @@ class BatchTransform:
 
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes)
+        if not isinstance(self.objective, Objective):
+            raise ValueError(f"objective must be an Objective such as rm.RegMixup(), got {self.objective!r}")
         for side in self.objective.sides if isinstance(self.objective, Alternate) else (self.objective,):
             _check_cross_entropy(side)
 

@@ -19,6 +19,7 @@ from regmixup.config import check_choices, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
+from regmixup.types import not_finite
 
 _PIECE = 2**22
 
@@ -73,8 +74,8 @@ class Conformal:
                 f"a level of {self.level:g} needs at least {least} images, got {count}: every set holds all classes",
                 stacklevel=2,
             )
-            return FittedConformal(self, math.inf, count)
-        return FittedConformal(self, float(scores.sort().values[place - 1]), count)
+            return FittedConformal(self, math.inf, count, probs.shape[1])
+        return FittedConformal(self, float(scores.sort().values[place - 1]), count, probs.shape[1])
 
     def _scores(self, probs: Tensor) -> Tensor:
         """Return s(x, k), (N, K), in float64."""
@@ -91,17 +92,26 @@ class Conformal:
 
 @dataclass(frozen=True)
 class FittedConformal:
-    """Logits (N, K) -> sets of classes, bool (N, K). `count` is the number of calibration images."""
+    """Logits (N, K) -> sets of classes, bool (N, K). `count` is the number of calibration images.
+
+    num_classes: K; None, in files of before it was recorded, for any.
+    """
 
     conformal: Conformal
     quantile: float
     count: int
+    num_classes: int | None = None
 
     def __call__(self, logits: Tensor) -> Tensor:
-        return self.of_probs(precise(torch.as_tensor(logits).detach()).softmax(dim=1))
+        logits = torch.as_tensor(logits).detach()
+        if broken := not_finite(logits):
+            raise ValueError(f"logits must be finite, got {broken}")
+        return self.of_probs(precise(logits).softmax(dim=-1))
 
     def of_probs(self, probs: Tensor) -> Tensor:
         """Return the sets for probabilities (N, K)."""
+        if probs.ndim != 2 or probs.shape[1] != (self.num_classes or probs.shape[1]):
+            raise ValueError(f"logits or probs must be (N, {self.num_classes or 'K'}), got {tuple(probs.shape)}")
         sets = torch.zeros(probs.shape, dtype=torch.bool, device=probs.device)
         for rows in pieces_of(probs, _PIECE):
             sets[rows] = self.conformal._scores(probs[rows]) <= self.quantile

@@ -87,6 +87,7 @@ class LastLayerLaplace(Posthoc):
             raise ValueError("LastLayerLaplace needs train predictions, got None")
         features = required(train, "features", "LastLayerLaplace")
         required(train, "head_weight", "LastLayerLaplace")
+        check_held_out(train, role="train")
         a, g = map(torch.linalg.eigh, self.factors(features, train.logits))
         fitted = FittedLaplace(
             laplace=self,

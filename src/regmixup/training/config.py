@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from regmixup import augmentations, methods, networks, objectives, recipes
+from regmixup import augmentations, methods, networks, objectives, plugins, recipes
 from regmixup.config import check_count, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.losses import LOSSES
+from regmixup.metrics.scores import REGISTRY
 from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.constraints import Constraint
@@ -105,9 +106,18 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     """
     rotation = changes.pop("rotation", 0)
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
-    for key in changes:
-        check_name("field of TrainConfig", key, fields)
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
+    for key, value in changes.items():
+        if key not in fields and key in values_of(own := objective_of(chosen.objective)):
+            kept = {name: getattr(own, name) for name in chosen.objective.fields} | {key: value}
+            home = "rm." if type(own).__module__.startswith("regmixup.") else ""
+            call = f"{home}{type(own).__name__}({', '.join(f'{name}={entry!r}' for name, entry in kept.items())})"
+            raise ValueError(f"{key} is a field of the objective, not of TrainConfig: give objective={call}")
+        check_name("field of TrainConfig", key, fields)
+    for key in chosen.train:
+        check_name(f"field of TrainConfig in `train` of method {method}", key, fields)
+    plugins.seek(chosen.score, REGISTRY)
+    check_name(f"score of method {method}", chosen.score, REGISTRY)
     head = _with_fields_of(chosen.head, changes.pop("head", chosen.head), head_of)
     constraint = _with_fields_of(chosen.constraint, changes.pop("constraint", chosen.constraint), constraint_of)
     objective = changes.pop("objective") if "objective" in changes else objective_of(chosen.objective)
