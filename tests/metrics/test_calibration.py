@@ -18,7 +18,6 @@ from regmixup.metrics.calibration import (
     nll,
     reliability,
 )
-from regmixup.metrics.outcomes import Outcomes
 from tests.references import metrics as reference
 
 METRICS = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
@@ -62,8 +61,8 @@ def test_calibration_errors_agree_with_loops_for_any_number_of_bins(data, num_bi
 
 
 def test_a_confidence_of_zero_is_counted_in_the_first_bin():
-    # No row that sums to 1 has it, but it must not vanish from the count.
-    diagram = reliability(Outcomes(confidence=torch.tensor([0.0, 1.0]), correct=torch.tensor([False, True])))
+    # All-zero rows are not a distribution, but they must not vanish from the count.
+    diagram = reliability(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0]))
     assert diagram.count.tolist() == [1] + [0] * 13 + [1]
 
 
@@ -124,12 +123,6 @@ def test_a_value_out_of_range_is_found_in_any_piece(monkeypatch):
                 metric(probs, labels)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_probabilities_of_many_classes_in_half_precision_are_taken(dtype):
-    probs, labels = softmax_table(50, 1000, seed=0)
-    assert accuracy(probs.to(dtype), labels) == pytest.approx(accuracy(probs, labels), abs=0.05)
-
-
 @settings(max_examples=25, deadline=None)
 @given(data=classified(max_samples=25), num_bins=st.sampled_from([1, 3, 15]))
 def test_the_debiased_error_agrees_with_loops(data, num_bins):
@@ -182,8 +175,6 @@ def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
         ("ece", [[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
         ("ece", [[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1 \(-1: the class is unk"),
         ("accuracy", [[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] .pass softmax.logits.., got values from -2 to 5"),
-        *((name, [[0.9, 0.8]], [0], "probs must be >= 0 and sum to 1 in every row, got") for name in METRICS),
-        ("ece", [[0.5, 0.5], [0.0, 0.0]], [0, 0], "probs must be >= 0 and sum to 1 in every row, got .* 0 to 0.5"),
         ("ece", np.zeros((0, 3)), np.zeros(0, int), r"probs must be .*, N >= 1, got torch.float64 \(0, 3\)"),
     ],
 )
