@@ -214,8 +214,15 @@ def look_like_probabilities(table: Tensor) -> bool:
 
     if float(table.amin()) < 0:  # so that no copy of a large table of logits is made
         return False
-    sums = table.sum(dim=1, dtype=torch.float64)
+    sums = table.sum(dim=1, dtype=torch.promote_types(table.dtype, torch.float32))
     return bool(((sums - 1).abs() < 0.05).all())
+
+
+def check_probs(probs: Tensor, name: str = "probs") -> None:
+    """Raise unless all rows (N, K) are probabilities, give or take their rounding. name: theirs, in the error."""
+    if not look_like_probabilities(probs):
+        low, high = (float(bound) for bound in probs.aminmax())
+        raise ValueError(f"{name} must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:

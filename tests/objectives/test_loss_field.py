@@ -226,12 +226,6 @@ def test_a_loss_that_cannot_be_recorded_is_refused_in_a_configuration():
                 rm.configure("digits", objective=objective)
 
 
-def test_what_is_no_function_is_refused_when_the_objective_is_made():
-    for loss in (3, "focal"):
-        with pytest.raises(ValueError, match=f"^loss must be None or a function of .*, got {loss!r}$"):
-            rm.RegMixup(loss=loss)
-
-
 def test_a_loss_of_ones_own_is_recorded():
     @dataclass(frozen=True)
     class Squared(Loss):

@@ -22,7 +22,7 @@ from regmixup.metrics.fisher import ClassMoments
 from regmixup.names import check_name, shortened
 from regmixup.predictions.formats import Contents, number_labels, read
 from regmixup.storage import save_tensors
-from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities
+from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, check_probs
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
 _LONGEST_STEM = 50
@@ -125,13 +125,6 @@ def from_probs(probs: Tensor, labels: Tensor, *, dataset: str = "") -> Predictio
     predictions = Predictions(logits, labels, dataset=dataset, info={"logits": LOG_OF_PROBS})
     check_probs(probs)
     return predictions
-
-
-def check_probs(probs: Tensor, name: str = "probs") -> None:
-    """Raise unless all rows (N, K) are probabilities, give or take their rounding. name: theirs, in the error."""
-    if not look_like_probabilities(probs):
-        low, high = (float(bound) for bound in probs.aminmax())
-        raise ValueError(f"{name} must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g}")
 
 
 def _assemble(contents: Contents, dataset: str) -> Predictions:
