@@ -100,6 +100,11 @@ def test_links_between_documents_exist():
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def test_the_quickstart_has_the_program_of_the_example():
+    program = (ROOT / "examples" / "own_loop.py").read_text().partition('"""\n\n')[2]
+    assert f"```python\n{program}```" in (ROOT / "docs" / "quickstart.md").read_text()
+
+
 def test_every_dependency_has_a_lowest_version_to_be_tested():
     found = dict(line.split("==") for line in lowest(PROJECT.read_text()))
     assert {"torch", "filelock", "ray", "pytest"} <= found.keys()

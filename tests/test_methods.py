@@ -67,7 +67,7 @@ EXPECTED = {
     "reg-gaussian-noise": {"objective": Vicinal(GaussianNoise(0.1))},
     "pixmix": {"objective": Vicinal(PixMix(4, beta=3.0))},
     "cutout": {"objective": ERM(), "cutout": 4},
-    "logitnorm": {"objective": ERM(loss=LogitNorm(0.04))},
+    "logitnorm": {"objective": ERM(loss=LogitNorm(0.3))},  # 0.04 elsewhere
     "rotation": {"objective": Rotation(ERM(), weight=1.0), "head": RotationHead()},
     "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
 }
@@ -82,6 +82,11 @@ def test_every_method_is_expected():
 def test_a_method_is_the_digits_recipe_with_its_own_parts(name):
     plain = configure("digits", "dnn")
     assert configure("digits", name) == dataclasses.replace(plain, **EXPECTED[name])
+
+
+def test_logitnorm_has_its_published_temperature_but_on_digits():
+    elsewhere = [configure(recipe, "logitnorm").objective.loss for recipe in RECIPES if recipe != "digits"]
+    assert elsewhere == [LogitNorm(0.04)] * len(elsewhere)
 
 
 @each_method

@@ -107,3 +107,19 @@ class TestCoarseToFine:
         probs_at, asked = recorded(logits)
         assert scaling.fit_predictive(probs_at, labels).temperature == scaling.fit(logits, labels).temperature
         assert asked == [0.5 + 0.25 * j for j in range(15)]
+
+
+@pytest.mark.parametrize(("count", "spoiled"), [(20, True), (1000, False)])
+def test_a_temperature_that_spoils_the_nll_of_few_images_is_named(count, spoiled, recwarn):
+    """Labels are drawn from the softmax of the logits, so T = 1 is right; the ECE of few images says otherwise."""
+    generator = torch.Generator().manual_seed(2)
+    logits = 3 * torch.randn(count, 5, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    temperature = TemperatureScaling().fit(logits, labels).temperature
+    told = [str(warning.message) for warning in recwarn]
+    if spoiled:
+        assert temperature < 0.2
+        assert "makes the NLL of the 20 validation images worse, 0.413 to 1.070" in told[0]
+    else:
+        assert 0.8 < temperature < 1.25
+        assert not told

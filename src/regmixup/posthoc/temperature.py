@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regmixup.config import check_number
 from regmixup.metrics.calibration import ece
@@ -29,6 +30,10 @@ class FittedTemperature:
 
     def __call__(self, logits: Tensor) -> Tensor:
         return logits / self.temperature
+
+
+WORSE = 1.1
+"""How much a temperature by ECE may raise the NLL before a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +58,15 @@ class TemperatureScaling:
         """
         logits, labels = check_logits(logits, labels)
         grid = self._grid().to(logits.device)
-        return self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
+        fitted = self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
+        before, after = (float(F.cross_entropy(scaled.double(), labels)) for scaled in (logits, fitted(logits)))
+        if after > WORSE * before:
+            warnings.warn(
+                f"the best temperature by ECE, {fitted.temperature:g}, makes the NLL of the {len(labels)} validation "
+                f"images worse, {before:.3f} to {after:.3f}: they may be too few",
+                stacklevel=2,
+            )
+        return fitted
 
     def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
         """Fit where probabilities are not the softmax of logits / T and must be computed anew for each temperature.
