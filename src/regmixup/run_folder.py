@@ -15,6 +15,7 @@
     finetune.json                    what `regmixup finetune` did and chose: deployment.finish
     predictor/                       the predictor that it fitted: deployment.predictor.Predictor.save
     report.html                      its page: deployment.finish
+    earlier-N/                       the last three of an earlier call with another score or threshold: the same
     .lock, .owner                    who works in the folder now: storage.owning
     .partial-*                       unfinished files, which a kill leaves behind: storage.replacing
 
@@ -50,6 +51,8 @@ FINETUNED = "finetune.json"
 FITTED = "predictor"
 """The folder of the predictor that `finetune` fits, beside its record."""
 PAGE = "report.html"
+EARLIER = "earlier-"
+"""The beginning of the folders of what earlier calls of `finetune` have fitted to the same weights."""
 PUBLISHED = "model.safetensors"
 """The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
 

@@ -316,7 +316,7 @@ def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tm
     monkeypatch.setattr(job, "measure_pace", lambda *_: pytest.fail("the pace decides nothing here"))
     run, lines = finetune(folder, tmp_path, weights, epochs=None, freeze=True)
     assert "epochs       0 (--freeze)" in lines
-    assert "replaced" not in lines
+    assert "\nearlier  " not in lines
     assert list(opened(tmp_path)) == [0]
     assert "a linear probe on stored features of the frozen backbone (--freeze)" in lines
     assert "all weights" not in lines
@@ -500,12 +500,33 @@ def test_a_table_of_labels_and_tiff_files_lead_to_a_model(weights, tmp_path):
 def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):
     before = {path: path.stat().st_mtime_ns for path in finished[2].glob("*/checkpoint.safetensors")}
     run, lines = finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)
-    assert "replaced     the report and the predictor of score entropy, acceptance 0.95, in the same folder" in lines
-    assert "replaced" not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
+    assert "max probability" in lines
+    assert "\nearlier  " not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
     assert "by the threshold of max probability; " in lines
     assert "AURC by MSP" in (run.folder / "report.html").read_text()
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_another_score_or_threshold_keeps_the_earlier_predictor_and_report(folder, weights, tmp_path):
+    run, _ = finetune(folder, tmp_path, weights, epochs=0)
+    names = ("report.html", "finetune.json", "predictor/predictor.json", "predictor/weights.safetensors")
+
+    def contents(at):
+        return {name: (at / name).read_bytes() for name in names}
+
+    first = contents(run.folder)
+    again, lines = finetune(folder, tmp_path, weights, epochs=0, score="max_probability", acceptance=0.9)
+    second = contents(again.folder)
+    kept = run.folder / "earlier-1"
+    said = f"earlier      the predictor and the report of score entropy, acceptance 0.95 are now in {kept}"
+    assert (again.folder, said in lines) == (run.folder, True)
+    assert "earlier-2" in finetune(folder, tmp_path, weights, epochs=0, acceptance=0.9)[1]
+    assert [contents(kept), contents(run.folder / "earlier-2")] == [first, second]
+    assert rm.Predictor.load(kept / "predictor").score == "entropy"
+    (run.folder / "predictor" / "predictor.json").unlink()  # as if interrupted: the record is the last to move
+    finetune(folder, tmp_path, weights, epochs=0)
+    assert (run.folder / "earlier-3" / "finetune.json").is_file()
 
 
 def test_the_page_leads_with_answers_and_has_the_epochs_of_fine_tuning(finished):

@@ -7,10 +7,12 @@ images is what the predictor answers, with its temperature and its threshold.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +27,7 @@ from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.evaluation_page import assemble_page
 from regmixup.report.page import PageSection, definitions
-from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
+from regmixup.run_folder import EARLIER, FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table, write_text
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
@@ -67,8 +69,8 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "test": _measure(measured, predictor),
         "detection": measure_detection(job, run, predictor, test),
     }
-    if replaced := _describe_replaced(run, record):
-        job.say(f"replaced     the report and the predictor of {replaced}, in the same folder")
+    if changed := _describe_earlier(run, record):
+        job.say(f"earlier      the predictor and the report of {changed} are now in {_keep_earlier(run)}")
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
     _summarise(job, record, run, predictor)
@@ -95,11 +97,22 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     return run
 
 
-def _describe_replaced(run: Run, record: Mapping[str, Any]) -> str:
-    """Return what an earlier call with other settings has fitted to the same weights; "" if there was none."""
+def _describe_earlier(run: Run, record: Mapping[str, Any]) -> str:
+    """Return the other settings with which an earlier call has fitted a predictor; "" if there was none."""
     earlier = _read_earlier(run)
     changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
     return ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
+
+
+def _keep_earlier(run: Run) -> Path:
+    """Move what an earlier call has written into a new subfolder of the run, and return it."""
+    numbers = itertools.count(1)
+    kept = next(path for number in numbers if not (path := run.folder / f"{EARLIER}{number}").exists())
+    kept.mkdir()
+    for name in (FITTED, PAGE, FINETUNED):  # the record last: after an interruption, it still asks for the move
+        if (run.folder / name).exists():
+            (run.folder / name).rename(kept / name)
+    return kept
 
 
 def _read_earlier(run: Run) -> Mapping[str, Any]:
