@@ -51,8 +51,6 @@ FINETUNED = "finetune.json"
 FITTED = "predictor"
 """The folder of the predictor that `finetune` fits, beside its record."""
 PAGE = "report.html"
-EARLIER = "earlier-"
-"""The beginning of the folders of what earlier calls of `finetune` have fitted to the same weights."""
 PUBLISHED = "model.safetensors"
 """The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
 
