@@ -176,6 +176,7 @@ def test_the_page_shows_what_the_predictor_answers(finished):
             if not (right[i] and decision.accepted[i])
         ]
         assert sorted(shown) == sorted(expected)
+        assert mistakes.count("The threshold compares the entropy, not the percentage shown.") == 1
 
 
 @pytest.mark.parametrize(
