@@ -171,7 +171,7 @@ def test_sets_of_one_model_alone_are_refused_by_the_names_of_both_flags(capsys, 
         assert run("evaluate", mine, "--against", mine, flag, mine) == 2
         name = flag.removeprefix("--").removeprefix("against-")
         got = "0 and 1" if "against" in flag else "1 and 0"
-        error = f"--{name} and --against-{name} must have the same sets, with --against, got {got} files"
+        error = f"with --against, --{name} and --against-{name} must have the same sets, got {got} files"
         assert error in " ".join(capsys.readouterr().err.split())
 
 
