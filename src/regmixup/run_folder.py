@@ -15,6 +15,7 @@
     finetune.json                    what `regmixup finetune` did and chose: deployment.finish
     predictor/                       the predictor that it fitted: deployment.predictor.Predictor.save
     report.html                      its page: deployment.finish
+    earlier-N/                       the last three of an earlier call with another score or threshold: the same
     .lock, .owner                    who works in the folder now: storage.owning
     .partial-*                       unfinished files, which a kill leaves behind: storage.replacing
 

@@ -165,6 +165,16 @@ def test_other_images_and_flags_without_a_second_model_are_refused(capsys, tmp_p
     assert "--against-ood, --against-shift, --against-val and --against-train need --against" in capsys.readouterr().err
 
 
+def test_sets_of_one_model_alone_are_refused_by_the_names_of_both_flags(capsys, tmp_path):
+    mine = logits_file(tmp_path / "mine.npz")
+    for flag in ("--ood", "--against-ood", "--shift", "--against-shift"):
+        assert run("evaluate", mine, "--against", mine, flag, mine) == 2
+        name = flag.removeprefix("--").removeprefix("against-")
+        got = "0 and 1" if "against" in flag else "1 and 0"
+        error = f"with --against, --{name} and --against-{name} must have the same sets, got {got} files"
+        assert error in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_page_of_our_own_predictions_shows_their_images(tmp_path, finished_run):
     finished_run.predict_all(["digits/test", "photographs/test"], device="cpu")
     folder = finished_run.folder / "predictions"

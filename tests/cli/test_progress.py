@@ -113,6 +113,18 @@ def test_every_run_under_way_has_a_bar_until_it_ends():
     live.end("c", "never shown as under way, and yet ended")
 
 
+def test_no_bar_stays_below_the_line_after_its_work():
+    live, text = display(terminal=True)
+    with live:
+        live.hooks("fine-tuning", 5)["on_epoch"]({**EPOCH, "epoch": 5})
+        live.bars.refresh()
+        live.clear()
+        text.truncate(0)
+        live.console.print("finishing")
+        assert "fine-tuning" not in text.getvalue()
+    assert not live.bars.tasks
+
+
 def test_how_runs_are_carried_out_is_said_once(clock):
     live, text = display(terminal=False, total=3)
     for execution in ("cpu: float32", "cpu: float32", "cuda: bfloat16 (graphs off: why)"):

@@ -1,5 +1,6 @@
 """Frozen features of a transformer: a probe on them, and nearest neighbours beside its own score."""
 
+import re
 import shutil
 
 import numpy as np
@@ -74,6 +75,16 @@ def test_a_frozen_transformer_has_the_pixels_of_its_weights_and_is_used_as_any_m
     assert f"{100 * float(decision.probs.max()):.1f} %" in capsys.readouterr().out
 
 
+def stricter(run, record):
+    """The threshold that accepts 80 % of the validation images, or 50 % where that is not stricter."""
+    score = rm.scores.entropy(run.predict(record["photos"]["validation"], device="cpu").logits.double()).sort().values
+    return next(
+        float(score[round(share * len(score) + 0.499) - 1]) * 1.0001
+        for share in (0.8, 0.5)
+        if round(share * len(score) + 0.499) < len(score)
+    )
+
+
 def test_the_scores_are_those_of_the_logits_and_of_the_stored_features(finished, folders):
     run, lines, runs, record = finished
     (file,) = runs.glob("finetune-fruit-*/features.safetensors")
@@ -98,14 +109,24 @@ def test_the_scores_are_those_of_the_logits_and_of_the_stored_features(finished,
     assert set(found["auroc"]) == {"entropy", "max_probability", "knn"}
     assert found["accepted"] == int(decisions.accepted.sum())
     assert f"detection    {describe_detection(found)}" in lines
-    assert f"6 images of no class among {len(test)} test images" in lines
+    share = f"{100 * found['auroc']['entropy']:.1f} % of pairs (AUROC by entropy; 6 and {len(test)} images)"
+    assert f"an image of no class looks less sure than a test image in {share}" in lines
+    assert f"the threshold accepts {found['accepted']} of the 6" in lines
     page = (run.folder / "report.html").read_text()
     assert "by kNN (k = 1)" in page
     assert f"It answers {found['accepted']} of 6 images of no class." in page
+    column = [str(found["accepted"]), str(int((decisions.score <= stricter(run, record)).sum())), "6"]
+    assert re.findall(r"<td>(\d+) <span class=\"std\">of 6<", page) == column
 
 
-def test_images_of_no_class_choose_nothing_and_without_them_errors_are_measured(finished, folders, weights):
+def test_images_of_no_class_choose_nothing_and_without_them_errors_are_measured(
+    finished, folders, weights, monkeypatch
+):
     run, _, runs, record = finished
+    _, lines = finetune(folders, weights, runs)
+    errors = record["test"]["images"] - record["test"]["right"]
+    assert f"detection    too few errors ({errors}) to measure how well they are detected" in lines
+    monkeypatch.setattr(detection, "FEWEST_ERRORS", 1)
     before = {path.name: path.read_bytes() for path in (run.folder / "predictor").iterdir()}
     again, lines = finetune(folders, weights, runs)
     assert {path.name: path.read_bytes() for path in (again.folder / "predictor").iterdir()} == before
@@ -118,7 +139,8 @@ def test_images_of_no_class_choose_nothing_and_without_them_errors_are_measured(
     assert 0 < wrong.sum() < len(wrong)
     score = knn_score(train.features, test.features, 1)
     assert found["detection"]["auroc"]["knn"] == pytest.approx(auroc(score[~wrong], score[wrong]), abs=0.02)
-    assert f"AUROC of {wrong.sum()} errors among {len(wrong)} test images" in lines
+    of = f"{wrong.sum()} and {(~wrong).sum()} images"
+    assert re.search(rf"an error looks less sure than a right answer in .* of pairs \(AUROC by entropy; {of}\)", lines)
 
 
 def test_a_trained_backbone_is_measured_on_its_own_features(folders, weights, tmp_path, monkeypatch):
@@ -128,7 +150,7 @@ def test_a_trained_backbone_is_measured_on_its_own_features(folders, weights, tm
     run, _ = finetune(folders, weights, tmp_path, ood=folders / "other", freeze=False, epochs=1, workers=0, lr=1e-9)
     record = read_table(run.folder / "finetune.json")
     assert record["chosen"] == "fine-tuned"
-    assert sets == [record["photos"]["train"], f"folder:{folders / 'other'}"]
+    assert sets == [f"folder:{folders / 'other'}", record["photos"]["train"]]
     run, lines = finetune(folders, weights, tmp_path, freeze=False, epochs=1, workers=0, lr=1e-9)
     assert read_table(run.folder / "finetune.json")["detection"] == {}
     assert "kNN" not in lines

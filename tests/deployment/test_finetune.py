@@ -22,8 +22,10 @@ from regmixup.data import load
 from regmixup.data.roles import validation_of
 from regmixup.deployment import job, probe
 from regmixup.deployment.calibration import Promise, first_rows
+from regmixup.deployment.detection import describe_detection
 from regmixup.deployment.finish import predicted_answers
 from regmixup.deployment.folder import load_files
+from regmixup.deployment.publish import publish
 from regmixup.deployment.request import Request
 from regmixup.storage import read_table, write_table
 from regmixup.training.checkpoint import read_checkpoint
@@ -174,6 +176,7 @@ def test_the_page_shows_what_the_predictor_answers(finished):
             if not (right[i] and decision.accepted[i])
         ]
         assert sorted(shown) == sorted(expected)
+        assert mistakes.count("The threshold compares the entropy, not the percentage shown.") == 1
 
 
 @pytest.mark.parametrize(
@@ -316,7 +319,7 @@ def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tm
     monkeypatch.setattr(job, "measure_pace", lambda *_: pytest.fail("the pace decides nothing here"))
     run, lines = finetune(folder, tmp_path, weights, epochs=None, freeze=True)
     assert "epochs       0 (--freeze)" in lines
-    assert "replaced" not in lines
+    assert "\nearlier  " not in lines
     assert list(opened(tmp_path)) == [0]
     assert "a linear probe on stored features of the frozen backbone (--freeze)" in lines
     assert "all weights" not in lines
@@ -425,6 +428,8 @@ def test_a_promise_is_made_only_if_the_images_show_it(folder, weights, tmp_path,
     assert run.config.epochs == 1  # as good as the probe on validation is good enough
     assert said in lines
     assert (rm.Predictor.load(run.folder / "predictor").promise is None) == (shift == 1)
+    note = "You asked for at most 97 % errors; this could not be promised, so the threshold accepts 100 % of validation"
+    assert (note in (run.folder / "report.html").read_text().replace("\xa0", " ")) == (shift == 1)
     assert read_table(run.folder / "finetune.json")["risk"] == 0.97
 
 
@@ -449,6 +454,16 @@ def test_values_are_checked_before_images_are_read(wrong, message, folder, weigh
         rm.finetune(folder, tmp_path / "runs", say=said.append, **{"backbone": BACKBONE, "init": str(weights), **wrong})
     assert not said
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_wrong_with_a_table_comes_before_missing_weights(tmp_path):
+    (tmp_path / "labels.csv").write_text("path,label\nnowhere.jpg,cat\n")
+    with pytest.raises(ValueError, match=r"1 row of labels\.csv must name files that exist: nowhere\.jpg in line 2"):
+        rm.finetune(tmp_path / "labels.csv", tmp_path / "runs", init="missing.pth")
+    write_photos(tmp_path / "photos", 3)
+    (tmp_path / "labels.csv").write_text("path,label\nphotos/lime/0.jpg,lime\nphotos/lime/1.jpg,\n")
+    with pytest.raises(ValueError, match=r"1 row of labels\.csv must have a path and a label: photos/lime/1\.jpg"):
+        rm.finetune(tmp_path / "labels.csv", tmp_path / "runs", init="missing.pth")
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
@@ -500,12 +515,33 @@ def test_a_table_of_labels_and_tiff_files_lead_to_a_model(weights, tmp_path):
 def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):
     before = {path: path.stat().st_mtime_ns for path in finished[2].glob("*/checkpoint.safetensors")}
     run, lines = finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)
-    assert "replaced     the report and the predictor of score entropy, acceptance 0.95, in the same folder" in lines
-    assert "replaced" not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
+    assert "max probability" in lines
+    assert "\nearlier  " not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
     assert "by the threshold of max probability; " in lines
     assert "AURC by MSP" in (run.folder / "report.html").read_text()
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_another_score_or_threshold_keeps_the_earlier_predictor_and_report(folder, weights, tmp_path):
+    run, _ = finetune(folder, tmp_path, weights, epochs=0)
+    names = ("report.html", "finetune.json", "predictor/predictor.json", "predictor/weights.safetensors")
+
+    def contents(at):
+        return {name: (at / name).read_bytes() for name in names}
+
+    first = contents(run.folder)
+    again, lines = finetune(folder, tmp_path, weights, epochs=0, score="max_probability", acceptance=0.9)
+    second = contents(again.folder)
+    kept = run.folder / "earlier-1"
+    said = f"earlier      the predictor and the report of score entropy, acceptance 0.95 are now in {kept}"
+    assert (again.folder, said in lines) == (run.folder, True)
+    assert "earlier-2" in finetune(folder, tmp_path, weights, epochs=0, acceptance=0.9)[1]
+    assert [contents(kept), contents(run.folder / "earlier-2")] == [first, second]
+    assert rm.Predictor.load(kept / "predictor").score == "entropy"
+    (run.folder / "predictor" / "predictor.json").unlink()  # as if interrupted: the record is the last to move
+    finetune(folder, tmp_path, weights, epochs=0)
+    assert (run.folder / "earlier-3" / "finetune.json").is_file()
 
 
 def test_the_page_leads_with_answers_and_has_the_epochs_of_fine_tuning(finished):
@@ -562,11 +598,29 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
     assert f"Trained on folder:{folder.name}/train-85/train-82. " in text
     assert f"| fitted on | folder:{folder.name}/train-85/val-18 |" in text
     assert f"On the test set folder:{folder.name}/val-15, {record['test']['images']} images:" in text
+    test = record["test"]
+    assert f"| accepted of the images that finetune tested on | {test['accepted']} of {test['images']} |" in text
+    assert f"| right of the accepted | {test['accepted_right']} of {test['accepted']} |" in text
+    for missing in ("no class", "out-of-distribution-detection", "AUROC", "other images apart"):
+        assert missing not in text
     photo = folder / "lime" / "0.jpg"
     mine, theirs = (
         rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")
     )
     assert torch.equal(mine.probs, theirs.probs)
+
+
+def test_the_card_has_what_was_measured_on_images_of_no_class(folder, weights, strange, tmp_path):
+    run, _ = finetune(folder, tmp_path, weights, epochs=0, ood=strange)
+    found = read_table(run.folder / "finetune.json")["detection"]
+    assert main(["publish", str(run.folder), str(tmp_path / "net")]) == 0
+    text = (tmp_path / "net" / "README.md").read_text()
+    assert f"| images of no class | {describe_detection(found)} |" in text
+    assert '"out-of-distribution-detection"' in text
+    assert "A score tells other images apart only as well as" in text
+    other = replace(rm.Predictor.load(run.folder / "predictor"), threshold=-1.0)
+    publish(run, tmp_path / "other", predictor=other)
+    assert "no class" not in (tmp_path / "other" / "README.md").read_text()  # measured at another threshold
 
 
 def test_publishing_keeps_the_score_and_the_promise(finished, tmp_path):

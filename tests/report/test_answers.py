@@ -63,6 +63,22 @@ def test_a_threshold_that_answers_nothing_has_no_share_of_right_answers():
     assert rows_of(body)[0] == ["chosen", "0 0.0 %", "0", "0", "200"]
 
 
+def test_the_table_counts_images_of_no_class_and_a_note_comes_before_it():
+    subject = answers(others=torch.tensor([0.1, 0.6, 0.7, 2.0]), note="You asked for at most 10 % errors.")
+    body = bodies(subject)["answers"]
+    assert [row[-1] for row in rows_of(body)] == ["3 of 4", "1 of 4", "4 of 4"]
+    assert "images of no class answered" in body
+    assert body.index("asks a person for") < body.index("at most 10\xa0% errors.") < body.index("<table")
+    assert "no class" not in bodies(answers())["answers"]
+
+
+def test_classes_that_tie_are_all_named():
+    subject = answers(
+        count=4, classes=("a", "b", "c", "d", "e"), truth=torch.zeros(4).long(), label=torch.tensor([1, 3, 0, 2])
+    )
+    assert ["a", "4", "1", "b, c, d"] in rows_of(bodies(subject)["classes"].partition("</table>")[2])
+
+
 def test_the_matrix_and_the_table_count_every_image_once():
     subject = answers()
     body = bodies(subject)["classes"]

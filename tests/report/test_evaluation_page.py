@@ -169,6 +169,28 @@ def test_one_model_begins_with_what_it_answers_and_every_metric_is_explained_as_
         assert meaning in concepts
 
 
+def test_what_says_nothing_of_one_model_or_of_few_images_is_left_out(two):
+    one = assemble_page(measure_models(model("mine", 1), bootstrap=None))
+    few = assemble_page(measure_models(ModelPredictions(test=predicted("test", 2.0, 1, count=49)), bootstrap=None))
+    figures = [set(re.findall(r'<figure data-figure="(\w+)"', text)) for text in (two[1], one, few)]
+    assert figures[0] - figures[1] == {"tradeoff"}
+    assert figures[2] == {"risk"}
+    assert "49 test images are too few to draw" in few
+    assert "too few" not in one.partition("<script")[0]
+
+
+def test_the_sources_are_words(two):
+    def sources(text):
+        return unescape(re.findall(r"<dd>(.*?)</dd>", text.partition('<section id="sources"')[2])[0])
+
+    given = ModelPredictions(test=predicted("test", 2.0, 1), temperature=0.965)
+    assert sources(assemble_page(measure_models(given, bootstrap=None))) == "120 test images; temperature 0.965, given"
+    said = sources(two[1]).split("; ")
+    assert said[:2] == ["test images: toy/test (120)", "validation images: toy/val (120)"]
+    assert said[3] == "OOD images: far (90)"
+    assert said[4].endswith(", fitted on the validation images by ECE")
+
+
 def test_a_reliability_diagram_has_bins_that_suit_the_number_of_images(tmp_path):
     for count, sizes in ((30, [30]), (50, [25, 25]), (120, [20] * 6), (3000, [200] * 15)):
         test = predicted("toy/test", 2.0, 1, count=count)

@@ -109,6 +109,11 @@ def _check(verb: EvaluateVerb) -> None:
         raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
     if verb.against is None and any(against):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
+    for name in ("ood", "shift"):
+        counts = len(getattr(verb, name)), len(getattr(verb, f"against_{name}"))
+        if verb.against is not None and counts[0] != counts[1]:
+            got = f"{counts[0]} and {counts[1]}"
+            raise ValueError(f"with --against, --{name} and --against-{name} must have the same sets, got {got} files")
     models = 1 if verb.against is None else 2
     if len(verb.names) > models + len(verb.ood) or len(set(verb.names)) < len(verb.names):
         raise ValueError(f"--names must differ, one for each model and each set of --ood, got {', '.join(verb.names)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
@@ -73,8 +72,13 @@ def main(args: Sequence[str]) -> None:
 
     options = values_of(verb, Request)
     with LiveProgress(console, total=1) as progress:
+
+        def say(line: str) -> None:
+            progress.clear()  # a line comes after the work of the bar above it
+            _say(console, line)
+
         show: dict[str, Any] = {
-            "say": partial(_say, console),
+            "say": say,
             "advance": progress.advance,
             "watch": lambda label, config: progress.hooks(label, config.epochs),
         }

@@ -86,12 +86,17 @@ class LiveProgress:
 
     def advance(self, label: str, images: int, total: int) -> None:
         """Count images read or computed, of `total`. The bar goes after the last of them, bars of earlier work now."""
-        for earlier in self.under_way.keys() - {label}:  # fine-tuning does not say when it ends
-            self.bars.remove_task(self.under_way.pop(earlier))
+        self.clear(but=label)
         self.begin(label, total, "images")
         self._show(label, "", advance=images)
         if self.bars.tasks[-1].finished:
-            self.bars.remove_task(self.under_way.pop(label))
+            self.clear()
+
+    def clear(self, *, but: str = "") -> None:
+        """Remove the bars of work that other work follows: fine-tuning, for one, does not say when it ends."""
+        for earlier in self.under_way.keys() - {but}:
+            self.bars.remove_task(self.under_way.pop(earlier))
+            self.bars.refresh()  # else it stays below the next line
 
     def end(self, label: str, note: str) -> None:
         """Remove the bar of a run that has ended."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regmixup.deployment.detection import describe_detection
 from regmixup.deployment.export import Architecture, public_name
 from regmixup.deployment.predictor import Predictor, deployed_score
 from regmixup.evaluation.compare import Measured
@@ -17,11 +18,12 @@ from regmixup.recipes import without_path
 from regmixup.training.run import Run
 
 _LIMITS = """\
-* It knows its classes only, and gives every image one of them. A score tells other images apart only as well as the
-  results above say, and has been measured on those sets alone.
+* It knows its classes only, and gives every image one of them.{detection}
 * Probabilities and thresholds hold for images like those they were fitted on, not under shift.
 * Nothing was measured about groups of people, places or cameras within the data.
 """
+_DETECTED = """ A score tells other images apart only as well as the
+  numbers above say, and has been measured on those sets alone."""
 _CITATION = """\
 Pinto, Yang, Lim, Torr and Dokania: RegMixup: Mixup as a Regularizer Can Surprisingly Improve Accuracy and Out
 Distribution Robustness, NeurIPS 2022, https://arxiv.org/abs/2206.14502
@@ -45,6 +47,26 @@ class Contents:
     def timm(self) -> bool:
         """Return whether timm can build the network: it is timm's, and so is its head."""
         return self.architecture.network.startswith("timm/") and self.run.config.head_name == "linear"
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """Return what `finetune` has measured at the threshold of this predictor, in words."""
+        tuned = self.tuned or {}
+        if self.predictor is None or tuned.get("threshold") != self.predictor.threshold:
+            return {}
+        test, detection = tuned["test"], tuned["detection"]
+        shown = {
+            "accepted of the images that finetune tested on": f"{test['accepted']} of {test['images']}",
+            "right of the accepted": f"{test['accepted_right']} of {test['accepted']}",
+        }
+        if "accepted" in detection:
+            shown["images of no class"] = describe_detection(detection)
+        return shown
+
+    @property
+    def detects(self) -> bool:
+        """Return whether images of no class were measured."""
+        return "images of no class" in self.decided or any(measured.models[0].ood for measured in self.results)
 
     @property
     def init(self) -> str:
@@ -85,7 +107,7 @@ def card(contents: Contents) -> str:
         f"## Recipe\n\n{_table(('', ''), recipe)}",
         f"## Results\n\n{_results(contents)}",
         f"## Calibration and unsure answers\n\n{_calibration(contents)}",
-        f"## Limits\n\n{_LIMITS}",
+        f"## Limits\n\n{_LIMITS.format(detection=_DETECTED * contents.detects)}",
         f"## Licence\n\n{licence} The terms of the train data and of the initial weights hold beside it.\n",
         f"## Citation\n\n{_CITATION}",
     ]
@@ -98,7 +120,8 @@ def _front_matter(contents: Contents) -> dict[str, Any]:
         "license": contents.license,
         "library_name": "timm" if contents.timm else "regmixup",
         "pipeline_tag": "image-classification",
-        "tags": ["image-classification", "regmixup", "calibration", "out-of-distribution-detection"],
+        "tags": ["image-classification", "regmixup", "calibration"]
+        + ["out-of-distribution-detection"] * contents.detects,
     }
 
 
@@ -117,7 +140,7 @@ def _usage(contents: Contents) -> str:
 
 def _results(contents: Contents) -> str:
     """Return a table for each test set. Only here are reports imported, which takes a while."""
-    from regmixup.report.evaluation_page import summarize
+    from regmixup.report.evaluation_page import summarize, units
 
     if not contents.results:
         return "Not measured: the run held no predictions for a test set.\n"
@@ -129,9 +152,7 @@ def _results(contents: Contents) -> str:
         lines = [(line.title, cell.text, cell.bounds) for line in summary if (cell := line.cells[0]) is not None]
         text += f"On the test set {_plain(test.dataset)}, {len(test):,} images:\n\n"
         text += f"{_table(('', 'value', '95 % interval'), lines)}\n"
-    about = (
-        f"In percent, but for NLL and T. AURC and AUROC are by {score}. Intervals are over images, for this one model:"
-    )
+    about = f"Values are {units(summary)}. Intervals are over images, for this one model:"
     return f"{text}{about} other seeds give other values. {BINNED_INTERVALS}\n"
 
 
@@ -147,7 +168,7 @@ def _calibration(contents: Contents) -> str:
     ]
     if predictor.choice is not None:
         lines.insert(2, ("chosen score", str(predictor.choice)))
-    return _table(("", ""), lines)
+    return _table(("", ""), [*lines, *contents.decided.items()])
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

@@ -23,24 +23,42 @@ from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.probe import Features, compute_features
 from regmixup.metrics.scores import SCORES
 from regmixup.metrics.scores.features import KNN, default_k
-from regmixup.names import counted, percent
+from regmixup.names import percent
 from regmixup.storage import load_tensors
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 _IMAGES = {50: 50_000, 200: 50_000, 1000: 1_281_167}
 """Train images of CIFAR-10, CIFAR-100 and ImageNet, for which the paper chose these k."""
+FEWEST_ERRORS = 5
+"""An AUROC of fewer says nothing."""
 
 
-def measure_detection(job: Job, run: Run, predictor: Predictor, test: Predictions) -> dict[str, Any]:
+def predict_outliers(job: Job, run: Run) -> Predictions | None:
+    """Return logits and features of the user's images of no class; None without any."""
+    if (outliers := job.outliers) is None:
+        return None
+    model = run.model(device=job.device)
+    features = compute_features(model, outliers, replace(run.config, precision="float32"), outliers.classes).values
+    with torch.no_grad():
+        logits = model.head(features.to(job.device)).cpu()
+    return Predictions(logits, outliers.labels, features=features)
+
+
+def measure_detection(
+    job: Job, run: Run, predictor: Predictor, test: Predictions, outliers: Predictions | None
+) -> dict[str, Any]:
     """Return the AUROC of each score; nothing where there are no images to detect, or no frozen features to use.
 
-    kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`.
+    kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`. outliers:
+    see `predict_outliers`.
     """
-    frozen, outliers = run.config.epochs == 0, job.outliers
     right = test.logits.argmax(dim=1) == test.labels
-    if outliers is None and (not frozen or right.all() or not right.any()):
+    errors = int((~right).sum())
+    if outliers is None and (run.config.epochs > 0 or not 0 < errors < len(test)):
         return {}
+    if outliers is None and errors < FEWEST_ERRORS:
+        return {"detected": "errors", "images": errors, "test": len(test)}
     bank = _train_features(job, run)
     k = suggest_k(bank.labels)
     neighbours = KNN(k=k).fit(bank.values)
@@ -52,19 +70,18 @@ def measure_detection(job: Job, run: Run, predictor: Predictor, test: Prediction
     assert test.features is not None
     inside = scores(test.logits, test.features)
     if outliers is None:
-        detected = f"{counted(int((~right).sum()), 'error')} among {len(test)} test images"
         auroc = {name: metrics.failure_auroc(score, right) for name, score in inside.items()}
-        return {"detected": detected, "auroc": auroc, "k": k}
-    model = run.model(device=job.device)
-    features = compute_features(model, outliers, replace(run.config, precision="float32"), outliers.classes).values
-    with torch.no_grad():
-        logits = model.head(features.to(job.device)).cpu()
+        return {"detected": "errors", "images": errors, "test": len(test), "auroc": auroc, "k": k}
+    assert outliers.features is not None
+    outside = scores(outliers.logits, outliers.features)
     return {
-        "detected": f"{counted(len(outliers), 'image')} of no class among {len(test)} test images",
-        "auroc": {name: metrics.auroc(inside[name], score) for name, score in scores(logits, features).items()},
+        "detected": "images of no class",
+        "images": len(outliers),
+        "test": len(test),
+        "auroc": {name: metrics.auroc(inside[name], score) for name, score in outside.items()},
         "k": k,
         "chose": predictor.choice is not None,
-        "accepted": int(predictor.module.decide(logits.double())["accepted"].sum()),
+        "accepted": int(predictor.module.decide(outliers.logits.double())["accepted"].sum()),
     }
 
 
@@ -80,13 +97,18 @@ def suggest_k(labels: Tensor) -> int:
 
 def describe_detection(record: Mapping[str, Any]) -> str:
     """Return what `measure_detection` has found in words."""
+    images, others = record["images"], record["test"]
+    if "auroc" not in record:
+        return f"too few errors ({images}) to measure how well they are detected"
+    found, other, of = "an image of no class", "a test image", f"{images} and {others} images"
+    if record["detected"] == "errors":
+        found, other, of = "an error", "a right answer", f"{images} and {others - images} images"
     names = {"knn": f"kNN (k = {record['k']})"}
-    shown = [
-        f"{percent(value)} by {names.get(name, name.replace('_', ' '))}" for name, value in record["auroc"].items()
-    ]
-    accepted = f"; the threshold accepts {record['accepted']} of them" if "accepted" in record else ""
+    (first, share), *more = [(names.get(n, n.replace("_", " ")), percent(v)) for n, v in record["auroc"].items()]
+    also = "".join(f", {other_share} by {name}" for name, other_share in more)
+    accepted = f"; the threshold accepts {record['accepted']} of the {images}" if "accepted" in record else ""
     chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
-    return f"AUROC of {record['detected']}: {', '.join(shown)}{accepted}{chose}"
+    return f"{found} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
 
 
 def _train_features(job: Job, run: Run) -> Features:

@@ -7,23 +7,26 @@ images is what the predictor answers, with its temperature and its threshold.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds
-from regmixup.deployment.detection import describe_detection, measure_detection
+from regmixup.deployment.detection import describe_detection, measure_detection, predict_outliers
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
-from regmixup.report.evaluation_page import assemble_page
+from regmixup.report.evaluation_page import assemble_page, score_name
 from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table, write_text
@@ -34,6 +37,8 @@ from regmixup.types import Predictions
 _METRICS = ("accuracy", "ece", "nll", "brier")
 _SHARES = (0.95, 0.8, 0.5)
 """Of validation images, that thresholds beside the chosen one accept."""
+_COMPARED = {"max_probability": "probability before the temperature", "entropy": "entropy", "energy": "energy"}
+"""What a threshold on a score compares, where "the ... score" would not do."""
 _BATCH = 64
 
 
@@ -54,6 +59,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
     predictor = _fit(job, run)
     test = replace(_predict_test(job, run), dataset="test")
+    outliers = predict_outliers(job, run)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record: dict[str, Any] = {
         "photos": photos.record(),
@@ -65,16 +71,17 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         "risk": request.risk,
         "choice": asdict(predictor.choice) if predictor.choice is not None else None,
         "test": _measure(measured, predictor),
-        "detection": measure_detection(job, run, predictor, test),
+        "threshold": predictor.threshold,
+        "detection": measure_detection(job, run, predictor, test, outliers),
     }
-    if replaced := _describe_replaced(run, record):
-        job.say(f"replaced     the report and the predictor of {replaced}, in the same folder")
+    if changed := _describe_earlier(run, record):
+        job.say(f"earlier      the predictor and the report of {changed} are now in {_keep_earlier(run)}")
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
     _summarise(job, record, run, predictor)
     lead = f"{chosen.capitalize()}: {_accuracy(record)}."
-    if job.outliers is not None:
-        lead += f" It answers {record['detection']['accepted']} of {counted(len(job.outliers), 'image')} of no class."
+    if outliers is not None:
+        lead += f" It answers {record['detection']['accepted']} of {counted(len(outliers), 'image')} of no class."
     facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
     page = assemble_page(
         measured,
@@ -84,7 +91,11 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         errors_by=predictor.score,
         kicker="regmixup finetune",
         lead=lead,
-        answers=predicted_answers(predictor, test, validation[chosen], photos.parts["test"].paths),
+        answers=replace(
+            predicted_answers(predictor, test, validation[chosen], photos.parts["test"].paths),
+            others=predictor.module.score(outliers.logits.double()) if outliers is not None else torch.empty(0),
+            note=_describe_no_promise(request.risk, predictor),
+        ),
         history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
         sections=[PageSection("making", "How it was made", definitions(facts))],
     )
@@ -95,11 +106,22 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     return run
 
 
-def _describe_replaced(run: Run, record: Mapping[str, Any]) -> str:
-    """Return what an earlier call with other settings has fitted to the same weights; "" if there was none."""
+def _describe_earlier(run: Run, record: Mapping[str, Any]) -> str:
+    """Return the other settings with which an earlier call has fitted a predictor; "" if there was none."""
     earlier = _read_earlier(run)
     changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
     return ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
+
+
+def _keep_earlier(run: Run) -> Path:
+    """Move what an earlier call has written into a new subfolder of the run, and return it."""
+    folders = (run.folder / f"earlier-{number}" for number in itertools.count(1))
+    kept = next(folder for folder in folders if not folder.exists())
+    kept.mkdir()
+    for name in (FITTED, PAGE, FINETUNED):  # the record last: after an interruption, it still asks for the move
+        if (run.folder / name).exists():
+            (run.folder / name).rename(kept / name)
+    return kept
 
 
 def _read_earlier(run: Run) -> Mapping[str, Any]:
@@ -197,6 +219,15 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
     job.say(f"run          {run.folder}")
 
 
+def _describe_no_promise(risk: float | None, predictor: Predictor) -> str:
+    if risk is None or predictor.promise is not None:
+        return ""
+    return (
+        f"You asked for at most {100 * risk:g} % errors; this could not be promised, so the threshold accepts "
+        f"{100 * predictor.acceptance:g} % of validation images."
+    )
+
+
 def predicted_answers(
     predictor: Predictor, test: Predictions, validation: Predictions, files: Sequence[str]
 ) -> Answers:
@@ -221,6 +252,7 @@ def predicted_answers(
         },
         classes=predictor.class_names,
         look=lambda places: [files[place] for place in places],
+        compared=_COMPARED.get(predictor.score, f"{score_name(predictor.score)} score"),
     )
 
 

@@ -94,14 +94,19 @@ class PhotoFolder:
         return "\n".join(lines)
 
 
-def find_photos(path: str | Path) -> Path:
-    """Return the resolved path of a folder or table, so that its runs have one name; raise if there is none."""
+def find_photos(path: str | Path, *, listed: bool = False) -> Path:
+    """Return the resolved path of a folder or table, so that its runs have one name; raise if there is none.
+
+    listed: also raise for what the names of folders and the rows of a table show, without a look into the files.
+    """
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir() and not is_table(folder):
         raise ValueError(
             "photos must be a folder with one subfolder of images per class, or a .csv file with the columns path and "
             f"label, found no folder {folder}"
         )
+    if listed and (problems := _load_wholes(folder, _name_parts(folder)[0])[1]):
+        raise ValueError(f"photos must be named by {folder}: {'; '.join(problems)}")
     return folder
 
 

@@ -76,7 +76,11 @@ def prepare(
     check_network(request.backbone)
     find_photos(path)
     outliers = find_outliers(request.ood) if request.ood is not None else None
-    request = replace(request, init=identify(request.init, request.backbone))  # last, as it may download the weights
+    try:  # last, as it may download the weights
+        request = replace(request, init=identify(request.init, request.backbone))
+    except (OSError, ValueError):
+        find_photos(path, listed=True)  # its error comes first: to get the weights may take longer than to mend a table
+        raise
     initial = _check_weights(request)
     say(f"reading      {path}: every file is decoded once")
     photos = inspect(path, advance)

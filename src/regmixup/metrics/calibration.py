@@ -197,8 +197,5 @@ CLASSIFICATION: dict[str, Callable[..., Value]] = {
 BINNED = frozenset({"ece", "adaptive_ece", "debiased_ece"})
 """Metrics that resampling makes larger on average: see `Bootstrap.interval`."""
 
-BINNED_INTERVALS = (
-    "Intervals of calibration errors cover the estimate expected for as many images, not the population's error, which "
-    "is smaller; debiased_ece, a root mean square over the bins, estimates the latter."
-)
+BINNED_INTERVALS = "With few images ECE comes out too large; the interval does not correct this."
 """The remark to show beside these intervals."""

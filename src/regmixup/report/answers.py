@@ -6,14 +6,14 @@ These sections come first on the page of one model. The HTML is in templates/ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from regmixup.evaluation.curves import Look, thumbnail
-from regmixup.names import counted, percent
+from regmixup.names import counted, percent, shortened
 from regmixup.report.page import PageSection, fill
 
 EVERYTHING = "none: answers everything"
@@ -21,16 +21,17 @@ SIDE = 160
 """The longest side of an image on the page, in pixels."""
 MOST_CLASSES = 40
 """Classes in a confusion matrix, and in the table of classes."""
-_PICTURES, _PAIRS, _PAIR_PICTURES = 24, 6, 4
+_PICTURES, _PAIRS, _PAIR_PICTURES, _TIED = 24, 6, 4, 3
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts at a threshold: of the test images, of those that are answered, and of those that are answered rightly."""
+    """Counts at a threshold: test images, those answered, and those answered rightly; images of no class answered."""
 
     images: int
     answers: int
     right: int
+    others: int = 0
 
     def __str__(self) -> str:
         """
@@ -47,7 +48,8 @@ class Answers:
 
     truth, label: (N,) the true class and the answer. sure: (N,) its probability. score: (N,) larger where the model is
     less sure. thresholds: by title, the largest score that is answered; the chosen one first. classes: K names. look:
-    gets at the images, where they are here.
+    gets at the images, where they are here. others: (M,) the score of images of no class. note: a sentence to begin
+    with. compared: what the thresholds compare, in words, where it is not the probability.
     """
 
     truth: Tensor
@@ -57,15 +59,18 @@ class Answers:
     thresholds: Mapping[str, float]
     classes: Sequence[str]
     look: Look | None = None
+    others: Tensor = field(default_factory=lambda: torch.empty(0))
+    note: str = ""
+    compared: str = ""
 
     def counts(self) -> dict[str, Counts]:
         """Return what each threshold does."""
-        answered = {title: self.score <= threshold for title, threshold in self.thresholds.items()}
-        right = self.label == self.truth
-        return {
-            title: Counts(len(right), int(chosen.sum()), int((chosen & right).sum()))
-            for title, chosen in answered.items()
-        }
+        right, counts = self.label == self.truth, {}
+        for title, threshold in self.thresholds.items():
+            chosen = self.score <= threshold
+            numbers = (chosen, chosen & right, self.others <= threshold)
+            counts[title] = Counts(len(right), *(int(mask.sum()) for mask in numbers))
+        return counts
 
     def confusion(self) -> Tensor:
         """Return how often class i was answered as j, (K, K)."""
@@ -97,7 +102,8 @@ class Answers:
 
     def sections(self) -> Iterator[PageSection]:
         """Yield the sections of a page: what it answers, mistakes as pictures, which classes are confused."""
-        yield PageSection("answers", "What it answers", fill("answers.html", "answers", self.counts()))
+        counts = fill("answers.html", "answers", self.counts(), len(self.others), self.note)
+        yield PageSection("answers", "What it answers", counts)
         wrong, asked = self.label != self.truth, ~(self.score <= next(iter(self.thresholds.values())))
         groups = {
             "Wrong, and sure enough to answer": wrong & ~asked,
@@ -109,7 +115,7 @@ class Answers:
             for title, chosen in groups.items()
         ]
         if any(pictures for _, _, pictures in shown):
-            yield PageSection("mistakes", "Mistakes", fill("answers.html", "mistakes", shown))
+            yield PageSection("mistakes", "Mistakes", fill("answers.html", "mistakes", shown, self.compared))
         matrix = self.confusion().tolist() if len(self.classes) <= MOST_CLASSES else []
         tables = fill("answers.html", "classes", self.classes, matrix, self._class_lines())
         yield PageSection("classes", "Classes", tables)
@@ -127,6 +133,8 @@ class Answers:
         for label, name in enumerate(self.classes):
             answers = self.label[self.truth == label]
             wrong = answers[answers != label]
-            confused = self.classes[int(wrong.mode().values)] if len(wrong) else ""
+            counts = torch.bincount(wrong, minlength=1)
+            most = [self.classes[place] for place in (counts == counts.max()).nonzero()[:, 0].tolist()]
+            confused = shortened(most, _TIED) if len(wrong) else ""
             lines.append((name, len(answers), len(answers) - len(wrong), confused))
         return sorted(lines, key=lambda line: line[2] / max(line[1], 1))[:MOST_CLASSES]

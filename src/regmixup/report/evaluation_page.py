@@ -19,7 +19,7 @@ from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores, score_all
-from regmixup.names import printable, shortened
+from regmixup.names import counted, printable, shortened
 from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
@@ -38,6 +38,8 @@ _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 _PLAIN = ("nll", "temperature")
 """Metrics of a summary that are not fractions, and so not shown in percent."""
 _MOST_SETS = 4
+_FEWEST_DRAWN = 50
+"""Test images of a reliability diagram, at least: of fewer, it is a dot or two."""
 MEANINGS = {
     "accuracy": "the share of images whose most probable class is the true one",
     "ece": "expected calibration error: how far stated probabilities lie from the shares that are right; 0 is best",
@@ -95,12 +97,13 @@ def assemble_page(
     images. history: of the training, a record per epoch. sections: further ones, behind the figures.
     """
     looks = {name or "test": _look(sequence) for name, sequence in (images or {}).items()}
+    given = "given" if answers is None else "from the predictor"
     if len(measured.models) == 1:
         answers = answers or _answers(measured, looks, classes, errors_by)
         looks.pop(measured.models[0].test.dataset, None)  # shown as mistakes, so not among the examples
     data = _page_data(measured, looks, classes, score, history)
     first = [*answers.sections()] if answers is not None else []
-    drawn = drawn_sections(data, study=False)
+    drawn = [_fitting(section, measured) for section in drawn_sections(data, study=False)]
     summary = _summary_table(measured, summarize(measured, score, errors_by))
     parts = [
         *first,
@@ -108,12 +111,22 @@ def assemble_page(
         PageSection("results", "Metrics" if first else "Results", summary),
         *(section for section in drawn if section.name != "training"),
         *sections,
-        PageSection("sources", "Where the numbers came from", definitions(_sources(measured))),
+        PageSection("sources", "Where the numbers came from", definitions(_sources(measured, given))),
     ]
     title = title or " against ".join(model_names(measured))
     test = measured.models[0].test
     lead = lead or f"{len(test):,} test images of {test.logits.shape[1]} classes."
     return assemble(kicker, title, lead, parts, data)
+
+
+def _fitting(section: PageSection, measured: Measured) -> PageSection:
+    """Return a section of figures without those that say nothing of one model, or of so few images."""
+    few = images if (images := len(measured.models[0].test)) < _FEWEST_DRAWN else 0
+    if section.name == "detection" and len(measured.models) == 1:
+        return replace(section, body=fill("figures.html", "detection", study=False, alone=True))
+    if section.name == "calibration" and few:
+        return replace(section, body=fill("figures.html", "calibration", study=False, few=few))
+    return section
 
 
 def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPredictions:
@@ -170,8 +183,13 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
 def units(lines: Sequence[SummaryLine]) -> str:
     """Return the units of a summary, and the scores of its metrics: "in percent but for T and NLL; AURC by MSP"."""
     scores = {line.quantity.metric.upper(): line.quantity.score for line in lines if line.quantity.score}
-    said = (f"; {metric} by {_SCORES.get(score, score.replace('_', ' '))}" for metric, score in scores.items())
+    said = (f"; {metric} by {score_name(score)}" for metric, score in scores.items())
     return "in percent but for T and NLL" + "".join(said)
+
+
+def score_name(score: str) -> str:
+    """Return the name of a score in prose."""
+    return _SCORES.get(score, score.replace("_", " "))
 
 
 def _value_cell(row: Row | None) -> ValueCell | None:
@@ -333,8 +351,8 @@ def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
     return fill("evaluation.html", "summary", caption, heads, explained, list(_remarks(measured)))
 
 
-def _sources(measured: Measured) -> Iterator[tuple[str, str]]:
-    """Yield the sets of every model, and where its T comes from."""
+def _sources(measured: Measured, given: str) -> Iterator[tuple[str, str]]:
+    """Yield the sets of every model, and where its temperature comes from. given: of one that was not fitted here."""
     for name, model, rows in zip(model_names(measured), measured.models, measured.rows, strict=True):
         sets: dict[str, Sequence[Predictions | None]] = {
             "test": [model.test],
@@ -345,8 +363,12 @@ def _sources(measured: Measured) -> Iterator[tuple[str, str]]:
         }
         facts = []
         for kind, members in sets.items():
-            if listed := [f"{part.dataset or 'unnamed'} ({len(part):,})" for part in members if part is not None]:
-                facts.append(f"{kind}: {shortened(listed, _MOST_SETS)}")
-        origin = "fitted on validation data by ECE" if model.temperature is None else "given"
-        facts += [f"T {row.value:.3f}, {origin}" for row in rows if row.metric == "temperature"]
+            parts = [part for part in members if part is not None]
+            if [part.dataset or kind for part in parts] == [kind]:
+                facts.append(counted(len(parts[0]), f"{kind} image"))
+            elif parts:
+                listed = [f"{part.dataset or 'unnamed'} ({len(part):,})" for part in parts]
+                facts.append(f"{kind} images: {shortened(listed, _MOST_SETS)}")
+        origin = "fitted on the validation images by ECE" if model.temperature is None else given
+        facts += [f"temperature {row.value:.3f}, {origin}" for row in rows if row.metric == "temperature"]
         yield name, "; ".join(facts)
