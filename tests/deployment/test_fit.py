@@ -308,8 +308,12 @@ class TestSaving:
     @pytest.mark.parametrize(
         ("changes", "contract"),
         [
+            ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
+            ({"threshold": float("nan")}, "threshold must be finite"),
             ({"class_names": ["a", "b"]}, "10 logits need as many names, got 2"),
             ({"architecture": {"members": 10**9}}, "unknown field of Architecture in .* 'members'"),
+            ({"architecture": {"mean": [float("nan")]}}, "mean and std must be finite"),
+            ({"architecture": {"std": [0.0]}}, "mean and std must be finite, std positive"),
         ],
     )
     def test_facts_that_no_predictor_has_are_refused_before_anything_is_built(

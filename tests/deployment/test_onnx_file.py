@@ -194,7 +194,10 @@ class TestStrangers:
     @pytest.mark.parametrize(
         ("changes", "contract"),
         [
+            ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
+            ({"threshold": float("nan")}, "threshold must be finite"),
             ({"transform": {"size": 10**9}}, "transform must crop to the model's .3, 32, 32., got Eval.*1000000000"),
+            ({"normalize": [[0.0], [0.0]]}, "mean and std must be finite, std positive"),
             (
                 {"class_names": ["a", "b"]},
                 "its metadata describe .*'probs': \\[2\\].* the graph has .*'probs': \\[3\\]",

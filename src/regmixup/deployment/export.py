@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -87,12 +88,21 @@ class Facts(Calibrated):
     architecture: Architecture | None = field(default=None, repr=False)
 
     def check(self, file: Path) -> None:
-        """Raise unless images and names fit the model, by these facts, which come from a file, perhaps a stranger's."""
+        """Raise unless a predictor can be made of these facts, which come from a file, perhaps a stranger's."""
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"{file}: temperature must be positive and finite, got {self.temperature}")
+        if not math.isfinite(self.threshold):
+            raise ValueError(f"{file}: threshold must be finite, got {self.threshold}")
         if self.transform is not None and (self.transform.size,) * 2 != self.input_shape[1:]:
             raise ValueError(f"{file}: transform must crop to the model's {self.input_shape}, got {self.transform}")
-        built = self.architecture
-        if built is not None and built.num_classes != len(self.class_names):
-            raise ValueError(f"{file}: {built.num_classes} logits need as many names, got {len(self.class_names)}")
+        pairs = [self.normalize] if self.normalize is not None else []
+        if (built := self.architecture) is not None:
+            pairs.append((built.mean, built.std))
+            if built.num_classes != len(self.class_names):
+                raise ValueError(f"{file}: {built.num_classes} logits need as many names, got {len(self.class_names)}")
+        for mean, std in pairs:
+            if not (all(map(math.isfinite, (*mean, *std))) and min(std, default=0.0) > 0):
+                raise ValueError(f"{file}: mean and std must be finite, std positive, got {mean} and {std}")
 
 
 def plain(facts: Facts) -> dict[str, Any]:

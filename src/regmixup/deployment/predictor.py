@@ -21,7 +21,6 @@ from regmixup.deployment.calibration import MSP, Calibration, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
-from regmixup.names import shortened
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.networks.gp_head import GaussianProcess
@@ -115,8 +114,6 @@ class Predictor(Facts):
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        if len({*names}) < classes:
-            raise ValueError(f"class_names must be different names, got {shortened(names, 20)}")
         facts = Facts(
             class_names=names,
             input_shape=shape,

@@ -51,9 +51,8 @@ class ModelPredictions:
 
     def __post_init__(self) -> None:
         for name in ("shift", "ood"):
-            sets: Any = getattr(self, name)
-            if not isinstance(sets, Collection) or not all(isinstance(entry, Predictions) for entry in sets):
-                raise ValueError(f"{name} must be a list of Predictions, got {sets!r:.80}")
+            if isinstance(sets := getattr(self, name), Predictions):
+                raise ValueError(f"{name} must be a list of Predictions, got one: [{sets.dataset}]")
 
 
 def evaluate(

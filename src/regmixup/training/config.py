@@ -111,7 +111,10 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
         if key not in fields and key in values_of(own := objective_of(chosen.objective)):
             kept = {name: getattr(own, name) for name in chosen.objective.fields} | {key: value}
             home = "rm." if type(own).__module__.startswith("regmixup.") else ""
-            call = f"{home}{type(own).__name__}({', '.join(f'{name}={entry!r}' for name, entry in kept.items())})"
+            shown = ", ".join(
+                f"{name}={entry if isinstance(entry, int | float) else '...'}" for name, entry in kept.items()
+            )
+            call = f"{home}{type(own).__name__}({shown})"
             raise ValueError(f"{key} is a field of the objective, not of TrainConfig: give objective={call}")
         check_name("field of TrainConfig", key, fields)
     for key in chosen.train:

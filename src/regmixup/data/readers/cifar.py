@@ -12,7 +12,6 @@ CIFAR-10.2 (Lu et al., 2020): `cifar102_test.npz`, with the arrays `images` and 
 
 from __future__ import annotations
 
-import codecs
 import pickle
 from pathlib import Path
 from typing import Any
@@ -67,6 +66,11 @@ class _Unpickler(pickle._Unpickler):  # in Python: in C, a damaged number of a m
         def empty_array(*_: object) -> np.ndarray:  # the pickle then fills it
             return np.empty(0, np.uint8)
 
+        def as_bytes(text: str, encoding: str) -> bytes:  # how Python 3 writes bytes in protocol 2
+            if encoding != "latin1":
+                raise ValueError(f"bytes must be written as latin1, found {encoding!r:.80}")
+            return text.encode("latin1")
+
         def byte_type(code: str, *_: object) -> np.dtype[Any]:
             if code != "u1":
                 raise ValueError(f"arrays must be uint8, found {code!r:.80}")
@@ -77,7 +81,7 @@ class _Unpickler(pickle._Unpickler):  # in Python: in C, a damaged number of a m
             "numpy.ndarray": "ndarray",  # an argument of the next
             "numpy.core.multiarray._reconstruct": empty_array,
             "numpy.dtype": byte_type,
-            "_codecs.encode": codecs.encode,  # how Python 3 writes bytes in protocol 2
+            "_codecs.encode": as_bytes,
         }
         if symbol not in known:
             raise ValueError(f"it refers to {symbol[:80]!r}, which a batch never does")
