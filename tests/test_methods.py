@@ -249,7 +249,7 @@ def test_a_coin_forwards_the_mean_of_its_sides():
     [
         ("regmixup", {"alpha": 10}, "alpha is a field of the objective, .* give objective=rm.RegMixup(alpha=10)"),
         ("mixup", {"epochs": 2, "samples": 3}, "objective=rm.Mixup(alpha=0.3, samples=3)"),
-        ("reg-gaussian-noise", {"eta": 2}, "objective=rm.Vicinal(transform=GaussianNoise(sigma=0.1), eta=2)"),
+        ("reg-gaussian-noise", {"eta": 2}, "objective=rm.Vicinal(transform=..., eta=2)"),
     ],
 )
 def test_a_field_of_the_objective_is_named_with_what_to_write(method, change, remedy):

@@ -112,8 +112,10 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match=r"logits and labels must be \(N, K\) and \(N,\)"):
         Conformal().fit(torch.zeros(3), torch.zeros(3, dtype=torch.long))
     fitted = Conformal().fit(*draw(50, torch.Generator().manual_seed(0)))
-    with pytest.raises(ValueError, match="logits must be finite, got NaN or infinite values in 1 of 2 rows"):
+    with pytest.raises(ValueError, match="logits must be numbers, got NaN"):
         fitted(torch.tensor([[0.0] * 6, [torch.nan] * 6]))
+    masked = torch.tensor([[9.0, 0.0, 0.0, 0.0, 0.0, -torch.inf]])
+    assert not fitted(masked)[0, 5]
     for table, got in ((torch.zeros(2, 4), r"\(2, 4\)"), (torch.zeros(6), r"\(6,\)")):
         with pytest.raises(ValueError, match=rf"logits or probs must be \(N, 6\), got {got}"):
             fitted(table)

@@ -51,8 +51,8 @@ class ModelPredictions:
 
     def __post_init__(self) -> None:
         for name in ("shift", "ood"):
-            if isinstance(sets := getattr(self, name), Predictions):
-                raise ValueError(f"{name} must be a list of Predictions, got one: [{sets.dataset}]")
+            if isinstance(sets := getattr(self, name), Predictions | Mapping):
+                raise ValueError(f"{name} must be a list of Predictions, got {sets!r:.80}")
 
 
 def evaluate(
