@@ -38,7 +38,7 @@ _METRICS = ("accuracy", "ece", "nll", "brier")
 _SHARES = (0.95, 0.8, 0.5)
 """Of validation images, that thresholds beside the chosen one accept."""
 _COMPARED = {"max_probability": "probability before the temperature", "entropy": "entropy", "energy": "energy"}
-"""What a threshold on a score compares, where "the ... score" would not do."""
+"""Words for what a threshold on a score compares, where "the ... score" would not do."""
 _BATCH = 64
 
 
