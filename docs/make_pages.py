@@ -41,8 +41,10 @@ STUDIES_HEADS = {
     "ours": "| study of ours | what | cost |\n| --- | --- | --- |\n",
     "cv": "| cross-validation | of what | cost | remakes |\n| --- | --- | --- | --- |\n",
 }
-STEPS = [("eager", "wrn28-10"), ("eager", "resnet50"), ("compiled", "wrn28-10"), ("compiled", "resnet50")]
-STEPS.append(("compiled", "resnet18"))
+STEPS = [
+    ("eager", "wrn28-10"), ("eager", "resnet50"), ("compiled", "wrn28-10"), ("compiled", "resnet50"),
+    ("compiled", "resnet18"),
+]  # fmt: skip
 STEPS_HEAD = f"| method | {' | '.join(', '.join(step) for step in STEPS)} | the paper says |\n|{' --- |' * 7}\n"
 OTHERS_HEAD = "| other step | of dnn, ms |\n| --- | --- |\n"
 PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
@@ -235,14 +237,9 @@ def studies_page() -> str:
     lines: dict[str, list[list[str]]] = {name: [] for name in STUDIES_HEADS}
     for name in studies():
         study = load_study(name)
-        cells = [f"`{name}`", study.title, short(study.cost)]
-        if name.startswith("cv-"):
-            title = study.title.removeprefix("Cross-validation of ")
-            lines["cv"].append([f"`{name}`", title, short(study.cost), ", ".join(study.paper)])
-        elif study.paper:
-            lines["paper"].append([*cells, ", ".join(study.paper)])
-        else:
-            lines["ours"].append(cells)
+        cells = [f"`{name}`", study.title.removeprefix("Cross-validation of "), short(study.cost)]
+        kind = "cv" if name.startswith("cv-") else "paper" if study.paper else "ours"
+        lines[kind].append([*cells, ", ".join(study.paper)] if study.paper else cells)
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
     return replaced(text, {STUDIES_HEADS[name]: rows for name, rows in lines.items()})
 

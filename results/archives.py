@@ -36,7 +36,9 @@ FORWARDED = {
 }  # fmt: skip
 """Images that a step forwards for a clean one, where that is not one; FMFP and SURE forward all of them twice."""
 MEMBERS = {"deep-ensemble": 5}
+"""Networks of an ensemble."""
 TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
+"""Methods whose networks are trained by another one's step."""
 _OF_RECIPE = {"epochs", "precision", "bn"}
 
 OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
@@ -80,8 +82,12 @@ class Setting:
     def step(self) -> float | None:
         """Return the milliseconds of its training step where they were measured on one H200."""
         name = self.method.partition("(")[0]
-        changed = "separate" in self.method or "sharpness=" in self.method
-        return None if changed else STEPS.get(self.network, {}).get(TRAINED_AS.get(name, name))
+        return None if self._passes_anew else STEPS.get(self.network, {}).get(TRAINED_AS.get(name, name))
+
+    @property
+    def _passes_anew(self) -> bool:
+        """Return whether a changed field adds passes to the method's step, whose time then says nothing."""
+        return "separate" in self.method or "sharpness=" in self.method
 
     @property
     def minutes(self) -> float | None:
@@ -91,7 +97,7 @@ class Setting:
         None where neither forwards as many.
         """
         step = self.step
-        if step is None and "separate" not in self.method and "sharpness=" not in self.method:
+        if step is None and not self._passes_anew:
             by_images = dict(MILLISECONDS.get(self.network, {}))
             if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
                 by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from archives import RESULTS, Setting, load
+from claims import LOWER_IS_BETTER
 from comparisons import Difference, mean_of, welch, with_holm
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -74,17 +75,17 @@ def length_figure() -> Figure:
     return figure
 
 
+def compared_methods() -> list[Setting]:
+    """Return every named method after 100 epochs on CIFAR-10."""
+    chosen = ("cifar10/train", 100, "trained")
+    return [s for s in load() if (s.train_set, s.epochs, s.statistics) == chosen and "(" not in s.method]
+
+
 def methods_figure() -> Figure:
     """Return the differences of every method from plain training after 100 epochs, a panel per quantity."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
     base = Setting("cifar10/train", "resnet18", 100, "dnn")
-    methods = [
-        setting
-        for setting in load()
-        if (setting.train_set, setting.epochs, setting.statistics) == (base.train_set, base.epochs, "trained")
-        and setting.method not in ("dnn", "kfac-llla")
-        and "(" not in setting.method
-    ]
+    methods = [setting for setting in compared_methods() if setting.method not in ("dnn", "kfac-llla")]
     methods.sort(key=lambda setting: (setting.images, setting.method))
     return _forest({f"{setting.method}, {setting.images:g} M": setting for setting in methods}, base, quantities)
 
@@ -103,7 +104,7 @@ def _forest(named: dict[str, Setting], base: Setting, quantities: tuple[str, ...
     figure = Figure(figsize=(10, 0.5 + 0.25 * len(named)))
     for place, quantity in enumerate(quantities):
         axes = figure.add_subplot(1, len(quantities), place + 1)
-        less = quantity in ("ECE", "AUGRC")
+        less = quantity in LOWER_IS_BETTER
         tested = with_holm({name: welch(setting, base, quantity) for name, setting in named.items()})
         for line, name in enumerate(reversed(named)):
             if name in tested:
@@ -130,9 +131,7 @@ def _draw_difference(axes: Axes, line: float, difference: Difference, colour: st
 
 def scores_figure() -> Figure:
     """Return detection by three scores, for every method after 100 epochs."""
-    methods = [s for s in load() if (s.train_set, s.epochs, s.statistics) == ("cifar10/train", 100, "trained")]
-    methods = [setting for setting in methods if "(" not in setting.method]
-    methods.sort(key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
+    methods = sorted(compared_methods(), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
     figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
     for place, name in enumerate(("near-OOD", "SVHN")):
         axes = figure.add_subplot(1, 2, place + 1)

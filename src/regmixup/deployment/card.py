@@ -107,7 +107,7 @@ def card(contents: Contents) -> str:
         f"## Recipe\n\n{_table(('', ''), recipe)}",
         f"## Results\n\n{_results(contents)}",
         f"## Calibration and unsure answers\n\n{_calibration(contents)}",
-        f"## Limits\n\n{_LIMITS.format(detection=_DETECTED * contents.detects)}",
+        f"## Limits\n\n{_LIMITS.format(detection=_DETECTED if contents.detects else '')}",
         f"## Licence\n\n{licence} The terms of the train data and of the initial weights hold beside it.\n",
         f"## Citation\n\n{_CITATION}",
     ]
@@ -116,12 +116,12 @@ def card(contents: Contents) -> str:
 
 def _front_matter(contents: Contents) -> dict[str, Any]:
     """Return the card's metadata: https://huggingface.co/docs/hub/model-cards."""
+    detection = ["out-of-distribution-detection"] if contents.detects else []
     return {
         "license": contents.license,
         "library_name": "timm" if contents.timm else "regmixup",
         "pipeline_tag": "image-classification",
-        "tags": ["image-classification", "regmixup", "calibration"]
-        + ["out-of-distribution-detection"] * contents.detects,
+        "tags": ["image-classification", "regmixup", "calibration", *detection],
     }
 
 

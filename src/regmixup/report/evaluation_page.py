@@ -103,7 +103,12 @@ def assemble_page(
         looks.pop(measured.models[0].test.dataset, None)  # shown as mistakes, so not among the examples
     data = _page_data(measured, looks, classes, score, history)
     first = [*answers.sections()] if answers is not None else []
-    drawn = [_fitting(section, measured) for section in drawn_sections(data, study=False)]
+    test = measured.models[0].test
+    told: dict[str, dict[str, object]] = {
+        "detection": {"alone": len(measured.models) == 1},
+        "calibration": {"few": len(test) if len(test) < _FEWEST_DRAWN else 0},
+    }
+    drawn = drawn_sections(data, study=False, told=told)
     summary = _summary_table(measured, summarize(measured, score, errors_by))
     parts = [
         *first,
@@ -114,19 +119,8 @@ def assemble_page(
         PageSection("sources", "Where the numbers came from", definitions(_sources(measured, given))),
     ]
     title = title or " against ".join(model_names(measured))
-    test = measured.models[0].test
     lead = lead or f"{len(test):,} test images of {test.logits.shape[1]} classes."
     return assemble(kicker, title, lead, parts, data)
-
-
-def _fitting(section: PageSection, measured: Measured) -> PageSection:
-    """Return a section of figures without those that say nothing of one model, or of so few images."""
-    few = images if (images := len(measured.models[0].test)) < _FEWEST_DRAWN else 0
-    if section.name == "detection" and len(measured.models) == 1:
-        return replace(section, body=fill("figures.html", "detection", study=False, alone=True))
-    if section.name == "calibration" and few:
-        return replace(section, body=fill("figures.html", "calibration", study=False, few=few))
-    return section
 
 
 def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPredictions:

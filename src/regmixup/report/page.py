@@ -129,10 +129,15 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     yield PageSection("sources", "Where the numbers came from", fill("study.html", "sources", facts))
 
 
-def drawn_sections(data: Mapping[str, Any], *, study: bool) -> list[PageSection]:
-    """Return the sections of the figures that some setting has data for. study: speak of seeds and of the paper."""
+def drawn_sections(
+    data: Mapping[str, Any], *, study: bool, told: Mapping[str, Mapping[str, object]] | None = None
+) -> list[PageSection]:
+    """Return the sections of the figures that some setting has data for.
+
+    study: speak of seeds and of the paper. told: by section, what else its template is told.
+    """
     return [
-        PageSection(name, title, fill("figures.html", name, study=study))
+        PageSection(name, title, fill("figures.html", name, study=study, **(told or {}).get(name, {})))
         for name, (title, needed) in DRAWN.items()
         if any(any(setting[needed]) for setting in data["settings"])
     ]

@@ -107,15 +107,9 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     rotation = changes.pop("rotation", 0)
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
-    for key, value in changes.items():
-        if key not in fields and key in values_of(own := objective_of(chosen.objective)):
-            kept = {name: getattr(own, name) for name in chosen.objective.fields} | {key: value}
-            home = "rm." if type(own).__module__.startswith("regmixup.") else ""
-            shown = ", ".join(
-                f"{name}={entry if isinstance(entry, int | float) else '...'}" for name, entry in kept.items()
-            )
-            call = f"{home}{type(own).__name__}({shown})"
-            raise ValueError(f"{key} is a field of the objective, not of TrainConfig: give objective={call}")
+    for key in changes.keys() - fields:
+        check_no_field_of_objective(key, changes[key], chosen.objective)
+    for key in changes:
         check_name("field of TrainConfig", key, fields)
     for key in chosen.train:
         check_name(f"field of TrainConfig in `train` of method {method}", key, fields)
@@ -126,6 +120,18 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     objective = changes.pop("objective") if "objective" in changes else objective_of(chosen.objective)
     values = {**values_of(named), **chosen.train, **changes, "constraint": constraint}
     return TrainConfig(**values, **with_rotation(objective, head, rotation))
+
+
+def check_no_field_of_objective(key: str, value: object, spec: methods.Spec) -> None:
+    """Raise, and show what to write instead, if a change of a configuration is one of its method's objective."""
+    objective = objective_of(spec)
+    if key not in values_of(objective):
+        return
+    kept = {name: getattr(objective, name) for name in spec.fields} | {key: value}
+    shown = [f"{name}={entry if isinstance(entry, int | float) else '...'}" for name, entry in kept.items()]
+    home = "rm." if type(objective).__module__.startswith("regmixup.") else ""
+    call = f"{home}{type(objective).__name__}({', '.join(shown)})"
+    raise ValueError(f"{key} is a field of the objective, not of TrainConfig: give objective={call}")
 
 
 def _with_fields_of(spec: methods.Spec | None, part: Any, find: Callable[..., Any]) -> Any:
