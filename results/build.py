@@ -403,6 +403,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "statistics": statistics,
     "others": others,
     "openood": openood,
+    "claims-paper": claims.papers_table,
     **{f"claims-{kind}": partial(claims.table, kind) for kind in claims.CLAIMS},
     "claims-cost": claims.cost,
 }  # fmt: skip

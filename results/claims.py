@@ -1,13 +1,14 @@
 """The paper's claims, asked of the archives: a table per kind, with a verdict at each setting.
 
 A claim compares two methods on one or more sets. It is asked at the paper's own setting where the three seeds that were
-planned there are archived, and at the longest training of both on another network. It holds, or fails, on a set where
-Welch's test says so after Holm's correction over the sets of the claim; else it is undecided. Detection is compared by
-one score for both methods, which the table names.
+planned there are archived (one table), and at the longest training of both on another network (a table per kind). It
+holds, or fails, on a set where Welch's test says so after Holm's correction over the sets of the claim; else it is
+undecided. Detection is compared by one score for both methods, which the table names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
@@ -62,19 +63,23 @@ class Claim:
             better = better.replace("more accurate", "less accurate").replace("better", "worse")
         return f"{ours} is {better} than {theirs}"
 
-    def asked_of(self, train_set: str) -> list[tuple[Setting, Setting]]:
-        """Return the settings it is asked at: the paper's own with three seeds, and the longest training of both."""
-        papers, others = [], []
-        for setting in load():
-            reference = Setting(setting.train_set, setting.network, setting.epochs, self.reference)
-            if setting.train_set != train_set or not self._is_measured(setting, reference):
-                continue
-            seeds = min(len(load()[side]["run"]) for side in (setting, reference))
-            if not is_papers(setting):
-                others.append((seeds >= 2, setting.epochs, setting, reference))
-            elif seeds >= 3:
-                papers.append((setting, reference))
-        return papers + ([max(others)[2:]] if others else [])
+    def at_papers_setting(self, train_set: str) -> list[tuple[Setting, Setting]]:
+        """Return the paper's own settings at which three seeds of both methods are archived."""
+        return [pair for pair in self._measured(train_set) if is_papers(pair[0]) and _seeds(pair) >= 3]
+
+    def at_longest(self, train_set: str) -> list[tuple[Setting, Setting]]:
+        """Return the longest other training of both methods, if there is one; two seeds of both go before one."""
+        others = [pair for pair in self._measured(train_set) if not is_papers(pair[0])]
+        return [max(others, key=lambda pair: (_seeds(pair) >= 2, pair[0].epochs, pair[0]))] if others else []
+
+    def _measured(self, train_set: str) -> list[tuple[Setting, Setting]]:
+        """Return all settings of both methods that archives have."""
+        pairs = [
+            (setting, Setting(setting.train_set, setting.network, setting.epochs, self.reference))
+            for setting in load()
+            if setting.train_set == train_set
+        ]
+        return [pair for pair in pairs if self._is_measured(*pair)]
 
     def _is_measured(self, setting: Setting, reference: Setting) -> bool:
         """Return whether archives have this setting of the method, its reference and what both are compared in."""
@@ -108,9 +113,14 @@ class Claim:
         return "holds" if (difference.value > 0) != (lower != self.worse) else "fails"
 
 
+def _seeds(pair: tuple[Setting, Setting]) -> int:
+    """Return how many seeds of both methods are archived."""
+    return min(len(load()[side]["run"]) for side in pair)
+
+
 def is_papers(setting: Setting) -> bool:
     """Return whether a setting is one of the paper's: its networks, 350 epochs."""
-    return setting.network in ("resnet50", "wrn28-10") and setting.epochs == 350
+    return setting.network in NETWORKS and setting.epochs == 350
 
 
 _OTHERS = "Appendix, Tables 18, 19"
@@ -159,36 +169,47 @@ CLAIMS = {
 """The claims by the table of the page that they stand in."""
 
 
-def table(kind: str) -> str:
-    """Return a line per claim: the verdict with the difference at each setting, then the paper's own difference."""
-    places = {"cifar10/train": "CIFAR-10", "cifar100/train": "CIFAR-100"}
-    asked = {claim: {train_set: claim.asked_of(train_set) for train_set in places} for claim in CLAIMS[kind]}
-    papers = any(is_papers(ours) for of_claim in asked.values() for pairs in of_claim.values() for ours, _ in pairs)
+PLACES = {"cifar10/train": "CIFAR-10", "cifar100/train": "CIFAR-100"}
+NETWORKS = {"resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
+"""The paper's."""
+SHORT = {"resnet50": "R50", "wrn28-10": "WRN"}
+
+
+def papers_table() -> str:
+    """Return a line per claim that is tested at the paper's own setting."""
     lines = []
-    for claim, of_claim in asked.items():
-        at_papers = [pair for pairs in of_claim.values() for pair in pairs if is_papers(pair[0])]
-        cells = [_cell(claim, at_papers)] if papers else []
-        cells += [_cell(claim, [pair for pair in pairs if not is_papers(pair[0])]) for pairs in of_claim.values()]
-        shown = [name for train_set, name in places.items() if of_claim[train_set]]
-        theirs = [_papers(claim, name.lower().replace("-", "")) for name in shown]
-        told = dict.fromkeys(f"{name}: {text}" for name, text in zip(shown, theirs, strict=True) if text)
-        lines.append([claim.text, *([claim.by] if claim.by else []), *cells, "<br>".join(told) or "–", claim.place])
-    head = ["claim", *(["by"] if CLAIMS[kind][0].by else []), *(["**the paper's setting**"] if papers else [])]
-    return markdown_table([*head, *places.values(), "the paper's difference", "where"], lines)
+    for claim in (claim for kind in CLAIMS.values() for claim in kind):
+        for train_set, place in PLACES.items():
+            for pair in claim.at_papers_setting(train_set):
+                at = f"{NETWORKS[pair[0].network]}, {place}"
+                theirs = _papers(claim, pair[0].family, [pair[0].network])
+                lines.append([claim.text, claim.by or "–", _cell(claim, pair), theirs or "–", at, claim.place])
+    return markdown_table(["claim", "by", "verdict", "the paper's difference", "setting", "where"], lines)
 
 
-def _cell(claim: Claim, pairs: list[tuple[Setting, Setting]]) -> str:
-    """Return the verdicts at each setting with the differences, and the setting's epochs and seeds; – for none."""
+def table(kind: str) -> str:
+    """Return a line per claim: the verdict with the difference on each dataset, then the paper's own difference."""
+    lines = []
+    for claim in CLAIMS[kind]:
+        asked = {place: claim.at_longest(train_set) for train_set, place in PLACES.items()}
+        cells = [_cell(claim, pairs[0]) if pairs else "–" for pairs in asked.values()]
+        theirs = {place: _papers(claim, pairs[0][0].family, NETWORKS) for place, pairs in asked.items() if pairs}
+        told = "<br>".join(f"{place}: {text}" for place, text in theirs.items() if text)
+        lines.append([claim.text, *([claim.by] if claim.by else []), *cells, told or "–", claim.place])
+    head = ["claim", *(["by"] if CLAIMS[kind][0].by else [])]
+    return markdown_table([*head, *PLACES.values(), "the paper's difference", "where"], lines)
+
+
+def _cell(claim: Claim, pair: tuple[Setting, Setting]) -> str:
+    """Return the verdicts at a setting with the differences, and its epochs and seeds."""
+    ours, theirs = pair
+    verdicts = claim.verdicts(ours, theirs)
     told = []
-    for ours, theirs in pairs:
-        verdicts = claim.verdicts(ours, theirs)
-        for quantity, (verdict, difference) in verdicts.items():
-            name = f"{_short_name(quantity, ours)}: " if len(verdicts) > 1 else ""
-            told.append(f"{name}**{verdict}** {difference.text()}")
-        counts = next(iter(verdicts.values()))[1].n
-        at = f"{ours.network}, {ours.family}, " if is_papers(ours) else ""
-        told.append(f"{at}{ours.epochs} epochs, n {counts[0]} and {counts[1]}")
-    return "<br>".join(told) or "–"
+    for quantity, (verdict, difference) in verdicts.items():
+        name = f"{_short_name(quantity, ours)}: " if len(verdicts) > 1 else ""
+        told.append(f"{name}**{verdict}** {difference.text()}")
+    counts = next(iter(verdicts.values()))[1].n
+    return "<br>".join([*told, f"{ours.epochs} epochs, n {counts[0]} and {counts[1]}"])
 
 
 def _short_name(quantity: str, setting: Setting) -> str:
@@ -211,20 +232,20 @@ def printed(method: str, network: str, family: str, quantity: str) -> PaperValue
     return paper_value(method=method, network=network, train_set=f"{family}/train", dataset=dataset, metric=metric)
 
 
-def _papers(claim: Claim, family: str) -> str:
+def _papers(claim: Claim, family: str, networks: Collection[str]) -> str:
     """Return the paper's own differences, for the quantities and networks of which it has both numbers; "" for none.
 
     Each method by its own score, so none stands beside a comparison by MSP.
     """
     told = []
-    for network, name in (("resnet50", "R50"), ("wrn28-10", "WRN")):
+    for network in networks:
         values = []
         for quantity in claim.quantities if claim.by != "MSP" else ():
             ours, theirs = (printed(method, network, family, quantity) for method in (claim.method, claim.reference))
             if ours is not None and theirs is not None:
                 values.append(signed(100 * (ours.value - theirs.value), 1))
         if values:
-            told.append(f"{', '.join(values)} ({name})")
+            told.append(", ".join(values) + (f" ({SHORT[network]})" if len(networks) > 1 else ""))
     return "; ".join(told)
 
 
