@@ -181,10 +181,10 @@ def papers_table() -> str:
     for claim in (claim for kind in CLAIMS.values() for claim in kind):
         for train_set, place in PLACES.items():
             for pair in claim.at_papers_setting(train_set):
-                at = f"{NETWORKS[pair[0].network]}, {place}"
+                cell = _cell(claim, pair, at=f"{NETWORKS[pair[0].network]}, {place}, ")
                 theirs = _papers(claim, pair[0].family, [pair[0].network])
-                lines.append([claim.text, claim.by or "–", _cell(claim, pair), theirs or "–", at, claim.place])
-    return markdown_table(["claim", "by", "verdict", "the paper's difference", "setting", "where"], lines)
+                lines.append([claim.text, claim.by or "–", cell, theirs or "–", claim.place])
+    return markdown_table(["claim", "by", "verdict", "the paper's difference", "where"], lines)
 
 
 def table(kind: str) -> str:
@@ -200,8 +200,8 @@ def table(kind: str) -> str:
     return markdown_table([*head, *PLACES.values(), "the paper's difference", "where"], lines)
 
 
-def _cell(claim: Claim, pair: tuple[Setting, Setting]) -> str:
-    """Return the verdicts at a setting with the differences, and its epochs and seeds."""
+def _cell(claim: Claim, pair: tuple[Setting, Setting], at: str = "") -> str:
+    """Return the verdicts at a setting with the differences, its epochs and its seeds. at: the rest of the setting."""
     ours, theirs = pair
     verdicts = claim.verdicts(ours, theirs)
     told = []
@@ -209,7 +209,7 @@ def _cell(claim: Claim, pair: tuple[Setting, Setting]) -> str:
         name = f"{_short_name(quantity, ours)}: " if len(verdicts) > 1 else ""
         told.append(f"{name}**{verdict}** {difference.text()}")
     counts = next(iter(verdicts.values()))[1].n
-    return "<br>".join([*told, f"{ours.epochs} epochs, n {counts[0]} and {counts[1]}"])
+    return "<br>".join([*told, f"{at}{ours.epochs} epochs, n {counts[0]} and {counts[1]}"])
 
 
 def _short_name(quantity: str, setting: Setting) -> str:
