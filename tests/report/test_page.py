@@ -94,6 +94,12 @@ def test_a_changed_recipe_is_marked_in_every_cell_and_explained_below(results):
     assert re.search(r'<li id="main-0-a">[^<]*epochs 5 instead of 40', text)
 
 
+def test_the_first_line_speaks_of_a_temperature_where_one_was_fitted(results):
+    assert "T is fitted on validation data." in page(results)
+    rows = [row for row in results.rows if row.posthoc != "temperature"]
+    assert "T is fitted" not in page(replace(results, rows=rows))
+
+
 def test_one_seed_is_marked(results):
     runs = [run for run in results.runs if run.seed == 0]
     one = replace(results, runs=runs, rows=[row for row in results.rows if row.seed == 0])

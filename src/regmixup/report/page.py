@@ -108,8 +108,9 @@ def _lead(results: Results) -> str:
     labels = {run.label for run in results.runs}
     seeds = max(len(setting.of(label)) for setting in results.settings for label in setting.labels)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
+    fitted = any(row.posthoc == "temperature" for row in results.rows)
     counts = f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."
-    return f"{counts} AUROC in the tables of results is by the score of each method. T is fitted on validation data."
+    return f"{counts} T is fitted on validation data." if fitted else counts
 
 
 def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping[str, Any]) -> Iterator[PageSection]:
