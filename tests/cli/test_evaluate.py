@@ -204,6 +204,6 @@ def test_errors_are_ordered_by_msp(capsys, tmp_path):
     rows = {row.score: row.value for row in read_rows(tmp_path / "rows.csv") if row.metric == "aurc"}
     text = " ".join(capsys.readouterr().out.split())
     assert f"AURC {100 * rows['max_probability']:.2f}" in text
-    assert round(100 * rows["dempster_shafer"], 2) != round(100 * rows["max_probability"], 2)
+    assert round(100 * rows["entropy"], 2) != round(100 * rows["max_probability"], 2)
     for said in (text, (tmp_path / "page.html").read_text()):
-        assert "AURC by MSP; AUROC by Dempster-Shafer" in said
+        assert "AURC by MSP; AUROC by entropy" in said

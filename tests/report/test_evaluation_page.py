@@ -82,7 +82,7 @@ def test_the_script_gets_intervals_differences_and_both_models(two):
     (setting,) = data_of(text)["settings"]
     assert setting["methods"] == ["ours", "theirs"]
     assert setting["detection"]["paper"] is None
-    assert setting["detection"]["scores"][0] == "dempster_shafer"
+    assert setting["detection"]["scores"][0] == "entropy"
     cell, other = setting["detection"]["cells"]["auroc"]["entropy"][0]
     row = next(r for r in measured.rows[0] if (r.metric, r.score) == ("auroc", "entropy"))
     assert cell[0] == round(100 * row.value, 2)
@@ -115,7 +115,7 @@ def test_examples_are_the_surest_errors_and_what_the_threshold_lets_through(two)
     rejected = setting["examples"][1]["sets"][1]
     assert rejected["count"] == 6  # 5 % of 120
     fpr = next(
-        r.value for r in measured.rows[1] if (r.metric, r.score) == ("fpr_at_tpr", "dempster_shafer")
+        r.value for r in measured.rows[1] if (r.metric, r.score) == ("fpr_at_tpr", "entropy")
     )  # the share of OOD images accepted where 95 % of the test images are
     assert setting["examples"][1]["sets"][2]["count"] == round(90 * fpr)
 

@@ -205,29 +205,26 @@ def examples(
 ) -> dict[str, Any]:
     """Return what to look at: the surest errors, the most firmly rejected test images, the best accepted OOD images.
 
-    An image is rejected where its score lies above that of 95 % of the test images: Dempster-Shafer, or entropy where
-    there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples. Of sets
+    An image is rejected where its entropy lies above that of 95 % of the test images. looks: how to get at the images of each set; a set that is not in it has no examples. Of sets
     that cover some of the classes only the logits of these compete, as in `evaluate`. classes: the model's, by name.
     """
     known = restrict_predictions(test)
-    scores = score_all(known)
-    name = "dempster_shafer" if "dempster_shafer" in scores else "entropy"
-    score, top = scores[name], probabilities(known).max(dim=1)
+    score, top = score_all(known)["entropy"], probabilities(known).max(dim=1)
     chosen = [
         ("errors", test, known, top.indices != known.labels, -top.values),
         ("rejected", test, known, score > accepting_threshold(score), -score),
     ]
     for other in ood:
         inside, outside = restrict_pair(test, other)
-        id_score = score if inside is test else score_all(inside)[name]
-        ood_score = score_all(outside)[name]
+        id_score = score if inside is test else score_all(inside)["entropy"]
+        ood_score = score_all(outside)["entropy"]
         chosen.append(("accepted", other, outside, ood_score <= accepting_threshold(id_score), ood_score))
     exhibits = [
         _exhibit(kind, predictions, mask, order, looks[source.dataset], competing_classes(source, classes))
         for kind, source, predictions, mask, order in chosen
         if source.dataset in looks
     ]
-    return {"score": name, "sets": exhibits}
+    return {"score": "entropy", "sets": exhibits}
 
 
 def accepting_threshold(score: Tensor, share: float = TPR) -> float:

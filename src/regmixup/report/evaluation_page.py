@@ -201,7 +201,7 @@ def _difference_cell(metric: str, difference: Difference | None) -> ValueCell | 
 
 def _summary_score(measured: Measured, score: str | None) -> str:
     scores = list(dict.fromkeys(row.score for row in measured.rows[0] if row.score))
-    return next((name for name in (score, "dempster_shafer", "entropy", *scores) if name in scores), "")
+    return next((name for name in (score, "entropy", *scores) if name in scores), "")
 
 
 def shown(metric: str, value: float, *, signed: bool = False) -> str:
