@@ -486,6 +486,17 @@ def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder
     assert accepted["0.2"] < accepted["0.95"]
 
 
+def test_the_usual_acceptance_replaces_another_of_fine_tuning(folder, weights, tmp_path, capsys):
+    run, _ = finetune(folder, tmp_path, weights, epochs=0, acceptance=0.3)
+    said = []
+    for words in ((), ("--acceptance", "0.95")):
+        assert main(["predict", str(run.folder), str(folder), "--device", "cpu", *words]) == 0
+        said.append(capsys.readouterr().out)
+    assert ["as fitted there" in text for text in said] == [True, False]
+    kept = [int(text.splitlines()[-1].split()[0]) for text in said]
+    assert kept[0] < kept[1]
+
+
 def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):
     write_photos(tmp_path / "photos" / "train", 10)
     write_photos(tmp_path / "photos" / "test", 10, first=5)
