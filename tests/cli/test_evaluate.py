@@ -156,6 +156,18 @@ def test_folders_of_images_are_named_without_their_path(capsys, tmp_path):
     assert "/home/me" not in page.read_text()
 
 
+def test_two_runs_are_named_by_their_folders(tmp_path):
+    """Their files have the same name."""
+    files = [tmp_path / name / "predictions" / "mine.npz" for name in ("dnn-s0", "regmixup-s0")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        logits_file(file)
+        write_provenance(file.parent.parent, {"classes": list("abcd")})
+    table = tmp_path / "rows.csv"
+    assert run("evaluate", files[0], "--against", files[1], "--resamples", 0, "--out", table) == 0
+    assert {row.method for row in read_rows(table)} == {"dnn-s0", "regmixup-s0"}
+
+
 def test_other_images_and_flags_without_a_second_model_are_refused(capsys, tmp_path):
     mine, theirs = logits_file(tmp_path / "mine.npz"), logits_file(tmp_path / "theirs.npz", seed=1)
     assert run("evaluate", mine, "--against", theirs, "--html", tmp_path / "page.html") == 2
