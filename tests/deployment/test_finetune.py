@@ -385,6 +385,7 @@ def test_test_images_change_the_test_results_alone(weights, tmp_path):
     for same in ("folder", "state", "predictor", "chosen", "validation"):
         assert first[same] == second[same]
     assert first["test"]["right"] != second["test"]["right"]
+    assert len([*(tmp_path / "runs").glob("finetune-*")]) == 1  # the plan, whose pace would be measured again
 
 
 def test_class_weights_reach_both_stages(weights, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -238,15 +239,22 @@ class Job:
         )
 
     def work_folder(self, *asked: object) -> Path:
-        """Return the folder of the plan and the probes: named by the request, the images and the weights."""
+        """Return the folder of the plan and the probes: named by the request, the weights, train and validation images.
+
+        Other test images leave the training as it is, so that the same run is tested again.
+        """
         config = resolve(self.configure(epochs=1), self.device)
         request = (self.request.minutes, self.request.epochs, self.request.risk is not None, *asked)
-        parts = [fingerprint(config), self.photos.fingerprint, self.device.type, *map(str, request)]
+        images = [self.photos.parts[role].fingerprint for role in ("train", "validation")]
+        parts = [fingerprint(config), *images, self.device.type, *map(str, request)]
         key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
         return self.runs / f"finetune-{self.photos.path.name}-{key}"
 
-    def plan(self, work: Path, seconds: float) -> Plan:
-        """Return the epochs for so many seconds, or those that an earlier call has stored in `work`."""
+    def plan(self, work: Path, seconds: float, *, against: str = "") -> Plan:
+        """Return the epochs for so many seconds, or those that an earlier call has stored in `work`.
+
+        against: a second method; the pace is then the mean of both.
+        """
         path, epochs, images = work / "plan.json", self.request.epochs, self.photos.parts["train"]
         if path.is_file():
             return Plan(**read_table(path))
@@ -254,7 +262,9 @@ class Job:
             plan = Plan(epochs, epochs)
         else:
             self.say("pace         is measured on a few images; it decides the epochs")
-            pace = measure_pace(self.configure(epochs=1), images, self.device)
+            methods = [self.request.method, *([against] if against else [])]
+            jobs = [replace(self, request=replace(self.request, method=method)) for method in methods]
+            pace = fmean(measure_pace(job.configure(epochs=1), images, self.device) for job in jobs)
             plan = plan_epochs(len(images), pace=pace, seconds=seconds)
         write_table(path, asdict(plan))
         return plan
