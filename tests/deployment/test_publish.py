@@ -253,6 +253,10 @@ class TestErrors:
         run = rm.train(config, tmp_path / "runs", device="cpu", workers=0)
         with pytest.raises(ValueError, match="whose images have the role validation here"):
             publish(run, tmp_path / "out", calibrate=True, test=f"{parts}/train-70/val-40")
+        elsewhere = f"folder:{write_photos(tmp_path / 'elsewhere', 6, first=20)}"
+        predictor = rm.Predictor.from_run(run, validation=elsewhere, device="cpu")
+        with pytest.raises(ValueError, match="whose images have the role validation here"):
+            publish(run, tmp_path / "out", predictor=predictor, test=elsewhere)
         publish(run, tmp_path / "out", calibrate=True, test=f"{parts}/val-30")
         assert "On the test set folder:fruit/val-30" in (tmp_path / "out" / "README.md").read_text()
 

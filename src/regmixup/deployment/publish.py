@@ -100,10 +100,11 @@ def _check(run: Run, folder: Path, test: str, fitted_on: str) -> None:
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / PUBLISHED)
     role = role_of(test, run.config.train_set) if test else "test"
-    chosen_by = [find(name) for name in (run.config.validation, fitted_on) if name]
-    # Another part of the folder that was trained on is a test set, if nothing was chosen or fitted on it.
-    free = bool(test) and find(test).is_folder and not any(overlap(find(test), used) for used in chosen_by)
-    if role not in ("test", None) and not (role == "validation" and free):
+    if test and any(overlap(find(test), find(name)) for name in (run.config.validation, fitted_on) if name):
+        role = "validation"
+    elif role == "validation" and find(test).is_folder:  # another part of the folder that was trained on
+        role = "test"
+    if role not in ("test", None):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role} here")
 
 
