@@ -301,6 +301,13 @@ def prepared(folder, weights, tmp_path_factory):
     return job.prepare(folder, tmp_path_factory.mktemp("none"), request, say=str, advance=lambda *_: None)
 
 
+def test_flat_minima_keep_the_learning_rate_of_fine_tuning(prepared):
+    """FMFP's own, while it averages, is one of SGD: more than a hundred times that of AdamW here."""
+    config = replace(prepared, request=replace(prepared.request, method="fmfp")).configure(epochs=10)
+    assert config.average == "swa"
+    assert max(map(config.lr_at, range(10))) <= prepared.request.lr
+
+
 def test_no_augmentation_shows_the_whole_image(prepared):
     """A crop of all of the area, resized: with a mark in each corner, none is ever cut off or moved."""
     config = replace(prepared, request=replace(prepared.request, augmentation="none")).configure(epochs=1)
@@ -442,6 +449,8 @@ def test_a_promise_is_made_only_if_the_images_show_it(folder, weights, tmp_path,
         ({"init": ""}, "init must be"),
         ({"init": "nowhere.pth"}, "init must be"),
         ({"method": "deep-ensemble"}, "method must be"),
+        ({"method": "kfac-llla"}, "has no posthoc map, such as .*, got kfac-llla"),
+        ({"method": "logitnorm", "class_weights": "balanced"}, "class_weights must be none for logitnorm"),
         ({"backbone": "timm/resnet_18"}, "unknown network 'timm/resnet_18': did you mean"),
         ({"backbone": "timm/test_convnext"}, "init must hold weights of timm/test_convnext"),
         ({"export": "model.tflite"}, "export format"),

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup import methods
 from regmixup.config import fingerprint
 from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
@@ -44,6 +45,7 @@ RECIPE: dict[str, Any] = {
     "weight_decay": 0.05,
     "decay_on": "weights",
     "clip_norm": 1.0,
+    "average_lr": None,
     "orient": True,
 }
 """The fields of `BASE` that training all weights changes, beside what the request decides."""
@@ -94,14 +96,14 @@ def prepare(
 
 
 def check_method(request: Request) -> None:
-    """Raise unless the method trains one network with a linear head."""
-    config = configure(BASE, request.method)
-    if config.members > 1 or not isinstance(config.head, LinearHead) or config.constraint is not None:
+    """Raise unless the method trains one network with a linear head, and is no more than its training."""
+    config, posthoc = configure(BASE, request.method), methods.get(request.method).posthoc
+    if config.members > 1 or not isinstance(config.head, LinearHead) or (config.constraint, posthoc) != (None, None):
         raise ValueError(
-            f"method must be one that trains a single network with a linear head, such as regmixup, mixup or dnn, "
-            f"got {request.method}"
+            f"method must be one that trains a single network with a linear head, and has no posthoc map, such as "
+            f"regmixup, mixup or dnn, got {request.method}"
         )
-    if request.class_weights == "balanced" and not hasattr(config.objective, "loss"):
+    if request.class_weights == "balanced" and getattr(config.objective, "loss", "its own") is not None:
         raise ValueError(f"class_weights must be none for {request.method}, which has a loss of its own, got balanced")
 
 
@@ -262,9 +264,8 @@ class Job:
             plan = Plan(epochs, epochs)
         else:
             self.say("pace         is measured on a few images; it decides the epochs")
-            methods = [self.request.method, *([against] if against else [])]
-            jobs = [replace(self, request=replace(self.request, method=method)) for method in methods]
-            pace = fmean(measure_pace(job.configure(epochs=1), images, self.device) for job in jobs)
+            jobs = [replace(self, request=replace(self.request, method=against))] if against else []
+            pace = fmean(measure_pace(job.configure(epochs=1), images, self.device) for job in (self, *jobs))
             plan = plan_epochs(len(images), pace=pace, seconds=seconds)
         write_table(path, asdict(plan))
         return plan
