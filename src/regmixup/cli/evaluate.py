@@ -221,7 +221,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
 
 def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
     """Read predictions. Where a file can be read in several ways, print which was taken."""
-    predicted = predictions.load(path, labels=labels, columns=verb.columns)
+    predicted = predictions.load(path, labels=labels, columns=verb.columns, labelled=labelled)
     if "read_as" in predicted.info:
         print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)
     if labelled and int(predicted.labels.min()) < 0:
