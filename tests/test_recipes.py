@@ -77,6 +77,7 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
         ({"crop_area": 0}, "crop_area must be a finite number > 0 and <= 1, got 0"),
         ({"cutout": -1}, "cutout must be an integer >= 0, got -1"),
         ({"min_lr": 0.5}, "min_lr must be a finite number >= 0 and <= 0.4, got 0.5"),
+        ({"average": "swa", "average_lr": 0.5}, "average_lr must be a finite number > 0 and <= 0.4, got 0.5"),
         ({"warmup_epochs": 11}, "warmup_epochs must be at most epochs, got 11 and 10"),
         ({"milestones": 3}, "milestones must be a tuple of numbers, got 3"),
         ({"std": (0.2, "0.2", 0.2)}, "each number of std must be a finite number, got '0.2'"),

@@ -102,7 +102,7 @@ class Recipe:
     average_from: float = introduced(0.75)
     """Share of the epochs after which SWA begins."""
     average_lr: float | None = introduced(None)
-    """Constant learning rate while SWA averages; None keeps the schedule's."""
+    """Constant learning rate while SWA averages, at most `lr`; None keeps the schedule's."""
     sharpness: Literal["none", "sam", "friendly"] = introduced("none")
     """sam: update by the gradient where the loss is high nearby, at twice the cost (SAM). friendly: look for that place
     along what the gradient has beyond its running mean (Friendly-SAM)."""
@@ -183,7 +183,7 @@ class Recipe:
         check_number("average_from", self.average_from, least=0, below=1)
         check_number("rho", self.rho, above=0)
         if self.average_lr is not None:
-            check_number("average_lr", self.average_lr, above=0)
+            check_number("average_lr", self.average_lr, above=0, most=self.lr)
         if self.average == "swa" and (self.ema > 0 or self.select != "last"):
             raise ValueError(
                 f"average must be none with a running mean or a selected epoch, got swa, ema {self.ema} and select "

@@ -20,6 +20,21 @@ def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
     assert "label for every sample" in capsys.readouterr().err
 
 
+def test_labels_of_an_ood_set_do_not_count(capsys, tmp_path):
+    """They are of other classes than the model's: more of them, or other names."""
+    mine, logits = logits_file(tmp_path / "mine.npz"), np.zeros((9, 4))
+    for name, labels in {"none": None, "numbers": [99] * 9, "names": ["frog"] * 9}.items():
+        np.savez(tmp_path / f"{name}.npz", logits=logits, **({} if labels is None else {"labels": labels}))
+    files = [tmp_path / f"{name}.npz" for name in ("none", "numbers", "names")]
+    said = []
+    for file in files:
+        assert run("evaluate", mine, "--ood", file, "--names", "mine", "ood", "--resamples", 0) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] == said[2]
+    assert run("evaluate", mine, "--shift", files[1]) == 2
+    assert "labels must lie in [0, 4)" in capsys.readouterr().err
+
+
 def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
     np.save(other, np.zeros((30, 4)))
@@ -154,6 +169,18 @@ def test_folders_of_images_are_named_without_their_path(capsys, tmp_path):
     assert {row.dataset for row in rows} == {"cats", "folder:/a/birds", "folder:/b/birds"}
     assert "photos/val-15 (40)" in page.read_text()
     assert "/home/me" not in page.read_text()
+
+
+def test_two_runs_are_named_by_their_folders(tmp_path):
+    """Their files have the same name."""
+    files = [tmp_path / name / "predictions" / "mine.npz" for name in ("dnn-s0", "regmixup-s0")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        logits_file(file)
+        write_provenance(file.parent.parent, {"classes": list("abcd")})
+    table = tmp_path / "rows.csv"
+    assert run("evaluate", files[0], "--against", files[1], "--resamples", 0, "--out", table) == 0
+    assert {row.method for row in read_rows(table)} == {"dnn-s0", "regmixup-s0"}
 
 
 def test_other_images_and_flags_without_a_second_model_are_refused(capsys, tmp_path):

@@ -148,6 +148,18 @@ def test_what_cannot_be_trained_leaves_no_folder_and_a_dry_run_finds_it(capsys, 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_checkpoint_is_found_by_a_dry_run(capsys, tmp_path):
+    words = ("train", "--method", "dnn", "--epochs", 1, "--runs", tmp_path, "--device", "cpu")
+    assert run(*words) == 0
+    (checkpoint,) = tmp_path.glob("*/checkpoint.safetensors")
+    content = bytearray(checkpoint.read_bytes())
+    content[-5] ^= 1
+    checkpoint.write_bytes(content)
+    assert run(*words, "--dry-run") == 2
+    assert "cannot use checkpoint" in capsys.readouterr().err
+    assert checkpoint.read_bytes() == content
+
+
 def test_runs_that_cannot_be_written_are_found_by_a_dry_run(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     assert run("train", "--runs", tmp_path / "file", "--device", "cpu", "--dry-run") == 2

@@ -162,6 +162,22 @@ def test_the_epochs_are_those_that_fit_and_at_least_five(photos, tmp_path, monke
         assert told in "\n".join(said)
 
 
+def test_the_pace_is_the_mean_of_both_methods(photos, tmp_path, monkeypatch):
+    """RegMixup forwards twice the images: at the pace of plain training, a comparison takes longer than asked for."""
+    said, trained = [], []
+    paces = {"ERM": 0.5, "RegMixup": 1.0}
+    monkeypatch.setattr(
+        "regmixup.deployment.job.measure_pace", lambda config, *_: paces[type(config.objective).__name__]
+    )
+    monkeypatch.setattr(against, "train", lambda config, *_, **__: trained.append(config) or 1 / 0)
+    asked = {**options(photos), "epochs": None, "minutes": 20.0}
+    with pytest.raises(ZeroDivisionError):
+        compare(photos, tmp_path, against="regmixup", say=said.append, **asked)
+    (images,) = [len(load(config.train_set)) for config in trained]
+    epochs = int(0.85 * 20 * 60 / 10 / (images * 0.75))
+    assert f"10 trainings of {epochs} epochs, about {10 * epochs * images * 0.75 / 60:.0f} min" in "\n".join(said)
+
+
 @pytest.mark.parametrize(
     ("changes", "contract"),
     [

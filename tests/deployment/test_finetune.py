@@ -301,6 +301,13 @@ def prepared(folder, weights, tmp_path_factory):
     return job.prepare(folder, tmp_path_factory.mktemp("none"), request, say=str, advance=lambda *_: None)
 
 
+def test_flat_minima_keep_the_learning_rate_of_fine_tuning(prepared):
+    """FMFP's own, while it averages, is one of SGD: more than a hundred times that of AdamW here."""
+    config = replace(prepared, request=replace(prepared.request, method="fmfp")).configure(epochs=10)
+    assert config.average == "swa"
+    assert max(map(config.lr_at, range(10))) <= prepared.request.lr
+
+
 def test_no_augmentation_shows_the_whole_image(prepared):
     """A crop of all of the area, resized: with a mark in each corner, none is ever cut off or moved."""
     config = replace(prepared, request=replace(prepared.request, augmentation="none")).configure(epochs=1)
@@ -385,6 +392,7 @@ def test_test_images_change_the_test_results_alone(weights, tmp_path):
     for same in ("folder", "state", "predictor", "chosen", "validation"):
         assert first[same] == second[same]
     assert first["test"]["right"] != second["test"]["right"]
+    assert len([*(tmp_path / "runs").glob("finetune-*")]) == 1  # the plan, whose pace would be measured again
 
 
 def test_class_weights_reach_both_stages(weights, tmp_path, monkeypatch):
@@ -441,6 +449,8 @@ def test_a_promise_is_made_only_if_the_images_show_it(folder, weights, tmp_path,
         ({"init": ""}, "init must be"),
         ({"init": "nowhere.pth"}, "init must be"),
         ({"method": "deep-ensemble"}, "method must be"),
+        ({"method": "kfac-llla"}, "has no posthoc map, such as .*, got kfac-llla"),
+        ({"method": "logitnorm", "class_weights": "balanced"}, "class_weights must be none for logitnorm"),
         ({"backbone": "timm/resnet_18"}, "unknown network 'timm/resnet_18': did you mean"),
         ({"backbone": "timm/test_convnext"}, "init must hold weights of timm/test_convnext"),
         ({"export": "model.tflite"}, "export format"),
@@ -484,6 +494,17 @@ def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder
     assert {f: a[:2] for f, a in answers["0.95"].items()} == {f: a[:2] for f, a in answers["0.2"].items()}
     accepted = {share: sum(a[2] == "accepted" for a in found.values()) for share, found in answers.items()}
     assert accepted["0.2"] < accepted["0.95"]
+
+
+def test_the_usual_acceptance_replaces_another_of_fine_tuning(folder, weights, tmp_path, capsys):
+    run, _ = finetune(folder, tmp_path, weights, epochs=0, acceptance=0.3)
+    said = []
+    for words in ((), ("--acceptance", "0.95")):
+        assert main(["predict", str(run.folder), str(folder), "--device", "cpu", *words]) == 0
+        said.append(capsys.readouterr().out)
+    assert ["as fitted there" in text for text in said] == [True, False]
+    kept = [int(text.splitlines()[-1].split()[0]) for text in said]
+    assert kept[0] < kept[1]
 
 
 def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):

@@ -1,6 +1,7 @@
 """The linear probe against scikit-learn, and plans that keep to their time."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,3 +72,4 @@ def test_the_pace_is_that_of_decoding_and_the_shortest_step(tmp_path, monkeypatc
     clock = itertools.count()
     monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     assert probe.measure_pace(config, images, torch.device("cpu")) == (1 + 1) / 8
+    assert probe.measure_pace(replace(config, sharpness="sam"), images, torch.device("cpu")) == (1 + 2) / 8

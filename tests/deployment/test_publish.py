@@ -242,6 +242,24 @@ class TestErrors:
         with pytest.raises(ValueError, match="whose images have the role train here"):
             publish(run, tmp_path / "out", test=f"folder:{folder / 'fruit'}")
 
+    def test_results_on_a_part_of_the_folder_that_fitted_the_predictor(self, photos, tmp_path):
+        """A part that nothing was fitted on is a test set, whoever cut it."""
+        folder, _, _ = photos
+        parts = f"folder:{folder / 'fruit'}"
+        config = rm.configure(
+            "imagenet-resnet50", "dnn", train_set=f"{parts}/train-70/train-60", network="timm/test_resnet", epochs=1,
+            warmup_epochs=0, cooldown_epochs=0, image_size=32,
+        )  # fmt: skip
+        run = rm.train(config, tmp_path / "runs", device="cpu", workers=0)
+        with pytest.raises(ValueError, match="whose images have the role validation here"):
+            publish(run, tmp_path / "out", calibrate=True, test=f"{parts}/train-70/val-40")
+        elsewhere = f"folder:{write_photos(tmp_path / 'elsewhere', 6, first=20)}"
+        predictor = rm.Predictor.from_run(run, validation=elsewhere, device="cpu")
+        with pytest.raises(ValueError, match="whose images have the role validation here"):
+            publish(run, tmp_path / "out", predictor=predictor, test=elsewhere)
+        publish(run, tmp_path / "out", calibrate=True, test=f"{parts}/val-30")
+        assert "On the test set folder:fruit/val-30" in (tmp_path / "out" / "README.md").read_text()
+
     def test_weights_that_were_changed_or_a_folder_that_is_something_else(self, published, tmp_path):
         shutil.copytree(published, tmp_path / "copy")
         weights = tmp_path / "copy" / "model.safetensors"

@@ -149,18 +149,15 @@ def _load_model(
 
 
 def _model_names(verb: EvaluateVerb) -> list[str]:
-    """Return the names of the models: as given, else those of their files, or of the run's folder."""
-    run = _find_run(verb)
-    if verb.against is not None:
-        names = [verb.predictions.stem, verb.against.stem]
-    else:
-        names = [verb.predictions.stem if run is None else run.name]
+    """Return the names of the models: as given, else those of their files, or of their runs' folders."""
+    files = [verb.predictions, *([verb.against] if verb.against is not None else [])]
+    names = [file.stem if (run := _find_run(file)) is None else run.name for file in files]
     return [*verb.names[: len(names)], *names[len(verb.names) :]]
 
 
-def _find_run(verb: EvaluateVerb) -> Path | None:
-    """Return the folder of the run that made the predictions; None for those of another program."""
-    folder = verb.predictions.absolute().parent.parent
+def _find_run(predictions: Path) -> Path | None:
+    """Return the folder of the run that made a file of predictions; None for those of another program."""
+    folder = predictions.absolute().parent.parent
     return folder if (folder / PROVENANCE).is_file() else None
 
 
@@ -215,7 +212,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     looks, classes = find_images(list(places), verb.root, side=SIDE) if known else ({}, ())
     looks = {places[name]: look for name, look in looks.items()}
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
-    if (run := _find_run(verb)) is not None:
+    if (run := _find_run(verb.predictions)) is not None:
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
     write_text(verb.html, assemble_page(measured, images=looks, classes=classes if fitting else ()))
@@ -224,7 +221,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
 
 def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
     """Read predictions. Where a file can be read in several ways, print which was taken."""
-    predicted = predictions.load(path, labels=labels, columns=verb.columns)
+    predicted = predictions.load(path, labels=labels, columns=verb.columns, labelled=labelled)
     if "read_as" in predicted.info:
         print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)
     if labelled and int(predicted.labels.min()) < 0:

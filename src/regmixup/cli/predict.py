@@ -48,8 +48,9 @@ class PredictVerb:
     """For image files: a .csv file to write, one line for each."""
     validation: str | None = None
     """For image files: the dataset that fits temperature and threshold; default, that of the run's train set."""
-    acceptance: float = 0.95
-    """For image files: the share of validation images to accept; with --risk, the most to accept."""
+    acceptance: float | None = None
+    """For image files: the share of validation images to accept, with --risk at most; default 0.95, but a run of
+    finetune keeps the threshold that it has."""
     risk: float | None = None
     """For image files: accept so that at most this share of the accepted is wrong, with 95 % confidence."""
 
@@ -152,7 +153,8 @@ def _predictor(verb: PredictVerb) -> Predictor:
         return Predictor.load(verb.run, device=verb.device)
     saved = verb.run / FITTED  # as `regmixup finetune` leaves it
     tuned = read_finetuned(verb.run) if (saved / PREDICTOR).is_file() else None
-    if tuned is not None and all(getattr(verb, name) == getattr(PredictVerb, name) for name in _FITTING):
+    settings = {name: value for name in _FITTING if (value := getattr(verb, name)) is not None}
+    if tuned is not None and not settings:
         print(printable(f"{saved}: temperature and threshold as fitted there"))
         return Predictor.load(saved, device=verb.device)
     if tuned is not None and verb.risk is not None and verb.validation is None and tuned["risk"] is None:
@@ -163,7 +165,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
         )
     return Predictor.from_run(
         verb.run,
-        **{name: getattr(verb, name) for name in _FITTING},
+        **settings,
         **({} if tuned is None else {"score": tuned["score"]}),
         root=verb.root,
         device=verb.device,

@@ -126,7 +126,7 @@ def compare(
     job = prepare(path, runs, request, say=say, advance=advance)
     folds = list(_folds(job))
     work = job.work_folder("against", against)
-    plan = folds[0].plan(work, 60 * request.minutes / (2 * FOLDS))
+    plan = folds[0].plan(work, 60 * request.minutes / (2 * FOLDS), against=against)
     epochs = plan.epochs or min(plan.wanted, FEWEST_EPOCHS)
     minutes = 2 * FOLDS * epochs * len(folds[0].photos.parts["train"]) * plan.pace / 60
     job.say(

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regmixup import methods
 from regmixup.config import fingerprint
 from regmixup.data.images import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
@@ -43,6 +45,7 @@ RECIPE: dict[str, Any] = {
     "weight_decay": 0.05,
     "decay_on": "weights",
     "clip_norm": 1.0,
+    "average_lr": None,
     "orient": True,
 }
 """The fields of `BASE` that training all weights changes, beside what the request decides."""
@@ -93,14 +96,14 @@ def prepare(
 
 
 def check_method(request: Request) -> None:
-    """Raise unless the method trains one network with a linear head."""
-    config = configure(BASE, request.method)
-    if config.members > 1 or not isinstance(config.head, LinearHead) or config.constraint is not None:
+    """Raise unless the method trains one network with a linear head, and is no more than its training."""
+    config, posthoc = configure(BASE, request.method), methods.get(request.method).posthoc
+    if config.members > 1 or not isinstance(config.head, LinearHead) or (config.constraint, posthoc) != (None, None):
         raise ValueError(
-            f"method must be one that trains a single network with a linear head, such as regmixup, mixup or dnn, "
-            f"got {request.method}"
+            f"method must be one that trains a single network with a linear head, and has no posthoc map, such as "
+            f"regmixup, mixup or dnn, got {request.method}"
         )
-    if request.class_weights == "balanced" and not hasattr(config.objective, "loss"):
+    if request.class_weights == "balanced" and getattr(config.objective, "loss", "its own") is not None:
         raise ValueError(f"class_weights must be none for {request.method}, which has a loss of its own, got balanced")
 
 
@@ -238,15 +241,22 @@ class Job:
         )
 
     def work_folder(self, *asked: object) -> Path:
-        """Return the folder of the plan and the probes: named by the request, the images and the weights."""
+        """Return the folder of the plan and the probes: named by the request, the weights, train and validation images.
+
+        Other test images leave the training as it is, so that the same run is tested again.
+        """
         config = resolve(self.configure(epochs=1), self.device)
         request = (self.request.minutes, self.request.epochs, self.request.risk is not None, *asked)
-        parts = [fingerprint(config), self.photos.fingerprint, self.device.type, *map(str, request)]
+        images = [self.photos.parts[role].fingerprint for role in ("train", "validation")]
+        parts = [fingerprint(config), *images, self.device.type, *map(str, request)]
         key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
         return self.runs / f"finetune-{self.photos.path.name}-{key}"
 
-    def plan(self, work: Path, seconds: float) -> Plan:
-        """Return the epochs for so many seconds, or those that an earlier call has stored in `work`."""
+    def plan(self, work: Path, seconds: float, *, against: str = "") -> Plan:
+        """Return the epochs for so many seconds, or those that an earlier call has stored in `work`.
+
+        against: a second method; the pace is then the mean of both.
+        """
         path, epochs, images = work / "plan.json", self.request.epochs, self.photos.parts["train"]
         if path.is_file():
             return Plan(**read_table(path))
@@ -254,7 +264,8 @@ class Job:
             plan = Plan(epochs, epochs)
         else:
             self.say("pace         is measured on a few images; it decides the epochs")
-            pace = measure_pace(self.configure(epochs=1), images, self.device)
+            jobs = [replace(self, request=replace(self.request, method=against))] if against else []
+            pace = fmean(measure_pace(job.configure(epochs=1), images, self.device) for job in (self, *jobs))
             plan = plan_epochs(len(images), pace=pace, seconds=seconds)
         write_table(path, asdict(plan))
         return plan

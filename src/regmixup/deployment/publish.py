@@ -21,7 +21,8 @@ import torch
 import regmixup
 from regmixup import predictions
 from regmixup.config import decode, encode
-from regmixup.data.roles import role_of
+from regmixup.data.catalogue import find
+from regmixup.data.roles import overlap, role_of, validation_of
 from regmixup.deployment.card import Contents, card
 from regmixup.deployment.export import PREDICTOR, Architecture, load_weights, plain, public_name
 from regmixup.deployment.predictor import Predictor, open_single
@@ -64,10 +65,11 @@ def publish(
     """
     run, folder = open_single(run), Path(folder)
     record = run.provenance()
-    _check(run, folder, test)
     if predictor is None and (run.folder / FITTED / PREDICTOR).is_file():
         predictor = Predictor.load(run.folder / FITTED, device="cpu")
-    elif predictor is None and calibrate:
+    fitted_on = validation_of(run.config.train_set) if predictor is None and calibrate else ""
+    _check(run, folder, test, fitted_on if predictor is None else predictor.validation)
+    if fitted_on:
         predictor = Predictor.from_run(run, root=root)
     if predictor is not None and predictor.fingerprint != run.fingerprint:
         raise ValueError(
@@ -92,12 +94,16 @@ def publish(
     return folder
 
 
-def _check(run: Run, folder: Path, test: str) -> None:
-    """Raise what keeps a run from being published in a folder."""
+def _check(run: Run, folder: Path, test: str, fitted_on: str) -> None:
+    """Raise what keeps a run from being published in a folder. fitted_on: the validation images of its predictor."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / PUBLISHED)
     role = role_of(test, run.config.train_set) if test else "test"
+    if test and any(overlap(find(test), find(name)) for name in (run.config.validation, fitted_on) if name):
+        role = "validation"
+    elif role == "validation" and find(test).is_folder:  # another part of the folder that was trained on
+        role = "test"
     if role not in ("test", None):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role} here")
 

@@ -39,9 +39,9 @@ class Request:
     batch_size: int = 32
     """Images of a step of fine-tuning. Lower it if memory runs out."""
     augmentation: Literal["none", "light", "standard", "strong"] = "standard"
-    """How train images are changed. none: not at all, also not flipped, for text and digits. light: crops of 80 to
-    100 % of the area, flips. standard: crops of 35 to 100 %, flips, colours by up to 40 %. strong: also RandAugment,
-    for many epochs."""
+    """How train images are changed. none: the whole image is stretched to a square and not flipped, for text and
+    digits. light: crops of 80 to 100 % of the area, flips. standard: crops of 35 to 100 %, flips, colours by up to
+    40 %. strong: also RandAugment, for many epochs."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     """Numbers of the forward passes in training; auto: bfloat16 on CUDA, float32 elsewhere."""
     image_size: int | None = None

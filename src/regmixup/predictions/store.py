@@ -79,7 +79,13 @@ def read_header(path: Path) -> tuple[list[str], dict[str, str]]:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
-def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | str = ()) -> Predictions:
+def load(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    columns: Sequence[str] | str = (),
+    labelled: bool = True,
+) -> Predictions:
     """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
 
     Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names. Without
@@ -89,6 +95,7 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
     columns are left out; `info["read_as"]` says which. docs/evaluation.md has the whole rule.
     labels: an .npy file of them. columns: the columns of the classes in tables, by names or patterns such as `logit_*`.
+    labelled: if False, labels are ignored and become -1, unknown, as those of an OOD set, which has other classes.
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
@@ -101,6 +108,8 @@ def load(path: str | Path, *, labels: str | Path | None = None, columns: Sequenc
         if Path(labels).suffix != ".npy":
             raise ValueError(f"labels must be an .npy file, got {labels}")
         contents.arrays["labels"] = read(Path(labels)).arrays["logits"]  # the only array of an .npy file
+    if not labelled:
+        contents.arrays.pop("labels", None)
     for name in contents.arrays:
         check_name(f"key in {path}", name, (*TENSORS, "classes"))
     try:

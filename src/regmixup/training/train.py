@@ -94,6 +94,7 @@ def train(
                 if dry_run:
                     if ranks.first:  # each would remove the folder that another one tries
                         check_writable(member.folder / run_folder.CONFIG)
+                    resume(training)  # which reads the last checkpoint
                     break
                 with member.owned(ranks), ExitStack() as stack:
                     resume(training)
