@@ -19,6 +19,7 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.data.images import ImageSet
 from regmixup.data.roles import rest_of, role_of, validation_of
 from regmixup.methods import METHODS, Method, Spec
+from regmixup.study.evaluate_run import cache_key
 from regmixup.training.config import resolve
 
 CPU = torch.device("cpu")
@@ -377,6 +378,14 @@ class TestScores:
             rm.evaluate(given)
         with pytest.raises(ValueError, match=f"^score odder {contract}"):
             rm.scores.fit_scores(given)["odder"](given.features)
+
+    def test_a_study_measures_again_what_another_version_of_a_score_has_measured(self):
+        keys = [cache_key([], ())]
+        for version in ("1", "2", "2"):
+            rm.scores.register("own", lambda logits: logits[:, 0], version=version)
+            keys.append(cache_key([], ()))
+        assert len(set(keys)) == 3
+        assert keys[2] == keys[3]
 
 
 def test_a_method_without_its_objective_is_an_error_when_it_is_used():
