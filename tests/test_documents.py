@@ -33,9 +33,9 @@ COMMANDS = [
 @pytest.mark.pages
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.filterwarnings("ignore:the best temperature")
-def test_a_python_block_runs(block, tmp_path, monkeypatch):
+def test_a_python_block_runs(block, tmp_path, monkeypatch, forget):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "document", "exec"), {})
+    exec(compile(block, "document", "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.pages

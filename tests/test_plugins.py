@@ -19,6 +19,7 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.data.images import ImageSet
 from regmixup.data.roles import rest_of, role_of, validation_of
 from regmixup.methods import METHODS, Method, Spec
+from regmixup.study.evaluate_run import cache_key
 from regmixup.training.config import resolve
 
 CPU = torch.device("cpu")
@@ -364,6 +365,27 @@ class TestScores:
         assert "far" not in rm.scores.available(given)
         found = rm.scores.fit_scores(given)["far"](features)
         assert torch.equal(found, (features - features.mean(dim=0)).norm(dim=1))
+
+    WRONG = (lambda x: x.max(1), lambda x: x, lambda x: x[:, 0] * torch.nan, lambda x: x[1:, 0])
+
+    @pytest.mark.parametrize("wrong", WRONG, ids=["tuple", "matrix", "nan", "short"])
+    def test_a_score_that_is_no_number_for_each_sample_is_named(self, wrong):
+        rm.scores.register("odd", wrong)
+        rm.scores.register("odder", fit=lambda train: wrong)
+        contract = r"must return a tensor of shape \(6,\) without NaN, larger for more out-of-distribution, got "
+        given = rm.Predictions(torch.randn(6, 3), torch.arange(6) % 3, features=torch.randn(6, 4))
+        with pytest.raises(ValueError, match=f"^score odd {contract}"):
+            rm.evaluate(given)
+        with pytest.raises(ValueError, match=f"^score odder {contract}"):
+            rm.scores.fit_scores(given)["odder"](given.features)
+
+    def test_a_study_measures_again_what_another_version_of_a_score_has_measured(self):
+        keys = [cache_key([], ())]
+        for version in ("1", "2", "2"):
+            rm.scores.register("own", lambda logits: logits[:, 0], version=version)
+            keys.append(cache_key([], ()))
+        assert len(set(keys)) == 3
+        assert keys[2] == keys[3]
 
 
 def test_a_method_without_its_objective_is_an_error_when_it_is_used():

@@ -17,7 +17,7 @@ def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
     assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
     assert "100.00" in capsys.readouterr().out
     assert run("evaluate", "--predictions", tmp_path / "ood.csv") == 2
-    assert "label for every sample" in capsys.readouterr().err
+    assert "a label for every sample, a table in a column called one of label, labels, " in capsys.readouterr().err
 
 
 def test_labels_of_an_ood_set_do_not_count(capsys, tmp_path):

@@ -72,8 +72,11 @@ def test_cost_is_images_forwarded_and_minutes_as_recorded(setting):
     assert images["regmixup"].value == 2 * images["dnn"].value
     seconds = [run.provenance["seconds"] for run in setting.of("dnn")]
     assert column(board, "minutes")["dnn"].value == pytest.approx(np.mean(seconds) / 60)
-    bare = replace(setting, runs=[replace(run, train_images=None) for run in setting.runs])
-    assert set(column(leaderboard(bare), "images forwarded").values()) == {None}
+    own = replace(setting, runs=[replace(run, train_images=None) for run in setting.runs])  # as of a registered set
+    assert column(leaderboard(own), "images forwarded") == images
+    for run in own.runs:  # as of before it was recorded
+        del run.provenance["train_images"]
+    assert set(column(leaderboard(own), "images forwarded").values()) == {None}
 
 
 def test_a_metric_that_nobody_has_is_no_column_and_one_seed_has_no_interval(setting):

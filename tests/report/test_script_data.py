@@ -118,7 +118,7 @@ def test_a_cell_for_the_script_has_what_the_tables_show():
 def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
     """regmixup's runs stand in for mixup's, which the paper scores by entropy, and dnn's by Dempster-Shafer."""
     results = Results.open(finished_study.folder)
-    runs = [replace(run, label="mixup") if run.label == "regmixup" else run for run in results.runs]
+    runs = [replace(run, label="mixup", score="entropy") if run.label == "regmixup" else run for run in results.runs]
     rows = [replace(row, method="mixup") if row.method == "regmixup" else row for row in results.rows]
     results = replace(results, runs=runs, rows=rows)
     ((table, _),) = study_tables(results)

@@ -106,10 +106,15 @@ def test_the_scores_behind_an_auroc_are_named():
         for method in ("mixup", "dnn", "regmixup")
         for score in ("entropy", "dempster_shafer", "energy")
     ]
-    remark = "AUROC by dempster_shafer (mixup by entropy), as the paper scores them."
+    remark = "AUROC by dempster_shafer (mixup by entropy): each method's own score."
     assert remark in list(tabulate(measured, [auroc]).remarks())
-    assert "AUROC by dempster_shafer, as the paper scores them." in list(tabulate(measured[3:], [auroc]).remarks())
+    assert "AUROC by dempster_shafer: each method's own score." in list(tabulate(measured[3:], [auroc]).remarks())
     assert not any("AUROC" in line for line in tabulate(measured, [by_energy]).remarks())
+    # A method of a plugin that is not loaded: its study has recorded the score.
+    own = [Row(method="own", dataset="cifar100/test", metric="auroc", score="energy", value=0.8), *measured[3:]]
+    table = tables.tabulate(Aggregation(own, Design(scores={"own": "energy"})), [auroc])
+    assert "AUROC by dempster_shafer (own by energy): each method's own score." in list(table.remarks())
+    assert cells_of(table)["own"].mean == 0.8
 
 
 def test_a_cell_stands_beside_the_papers_number():

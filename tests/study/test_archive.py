@@ -143,7 +143,7 @@ def test_a_folder_to_reuse_that_is_not_there_is_named_before_everything_is_train
         run_study(study, tmp_path / "runs", device="cpu", archive=tmp_path / "results" / "mini", minutes=0)
 
 
-def test_an_ensemble_says_before_anything_is_trained_that_the_weights_of_its_members_are_gone(kept, tmp_path):
+def test_an_ensemble_says_before_anything_is_trained_that_the_weights_of_its_members_are_gone(kept, tmp_path, capsys):
     ensemble = "\n[seeds_of]\ndeep-ensemble = [0]\n\n[grid.deep-ensemble]\nmembers = 2\n"
     text = MINI.replace('"regmixup"]', '"regmixup", "deep-ensemble"]') + ensemble
     study = load_study(str(write_mini(tmp_path, text)))
@@ -152,6 +152,9 @@ def test_an_ensemble_says_before_anything_is_trained_that_the_weights_of_its_mem
         pytest.raises(ValueError, match="minutes must be enough"),
     ):
         run_study(study, tmp_path / "runs", device="cpu", archive=kept, minutes=0)
+    words = ["--runs", str(tmp_path / "runs"), "--archive", str(kept), "--device", "cpu"]
+    assert main(["study", str(tmp_path / "mini.toml"), *words, "--dry-run"]) == 0
+    assert "\nagain  2 archived networks must be trained again, " in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("default")

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from regmixup import study as public
+from regmixup.methods import METHODS
 from regmixup.study.plan import load_study
 from regmixup.study.planned_run import Evaluation
 from tests.study.mini import MINI, write_mini
@@ -259,6 +260,12 @@ def test_the_train_images_are_those_of_each_run_and_not_of_the_last_of_the_recip
     assert [(entry["label"], entry["train_images"]) for entry in entries] == [
         ("dnn(train_set=digits/train)", 450), ("dnn(train_set=digits/val)", 448), ("regmixup", 450),
     ]  # fmt: skip
+
+
+def test_a_report_needs_no_plugin_to_know_the_score_of_its_method(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "regmixup", replace(METHODS["regmixup"], score="energy"))
+    plain, own = [planned.entry("") for planned in load_study(str(write_mini(tmp_path))).runs()][:2]
+    assert [plain["score"], own["score"]] == ["dempster_shafer", "energy"]
 
 
 def test_values_that_the_label_does_not_name_are_told_beside_the_papers_number(tmp_path):

@@ -21,6 +21,7 @@ from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.names import printable
+from regmixup.predictions.formats import LABEL_COLUMNS
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows, write_text
 from regmixup.types import Predictions
@@ -225,5 +226,9 @@ def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelle
     if "read_as" in predicted.info:
         print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)
     if labelled and int(predicted.labels.min()) < 0:
-        raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
+        names = ", ".join(LABEL_COLUMNS)
+        raise ValueError(
+            f"{path} must hold a label for every sample, a table in a column called one of {names}; only OOD files may "
+            "leave them out"
+        )
     return predicted

@@ -17,7 +17,7 @@ from regmixup.cli.progress import LiveProgress
 from regmixup.study.archive import archive_places
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study
-from regmixup.study.runner import missing_choices, run_study
+from regmixup.study.runner import lost_weights, missing_choices, run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import estimate, missing_data, status_lines
 from regmixup.study.tasks import Task, find_tasks
@@ -142,5 +142,8 @@ def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
     print(f"left   {estimate(tasks)}")
     if choices := missing_choices(study, verb.runs):
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
-    if missing := missing_data([task.planned for task in tasks if not task.done], verb.root):
+    undone = [task for task in tasks if not task.done]
+    if lost := lost_weights(undone, archive_places(study, verb.archive, verb.runs)):
+        print(f"again  {lost}")
+    if missing := missing_data([task.planned for task in undone], verb.root):
         print(missing)

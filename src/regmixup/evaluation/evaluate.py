@@ -214,8 +214,8 @@ def _check_names(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) -
         if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed}:
             contract = f"must list some of the OOD sets ({', '.join(names) or 'none'}), each once"
             raise ValueError(f"group {group!r} {contract}, got {datasets!r}")
-        if group in names and listed != [group]:
-            raise ValueError(f"group {group!r} must have another name than the OOD set {group!r}, got {datasets!r}")
+        if group == model.test.dataset or (group in names and listed != [group]):
+            raise ValueError(f"group {group!r} must have another name than the set {group!r}, got {datasets!r}")
 
 
 def _check_predictions(model: ModelPredictions) -> None:

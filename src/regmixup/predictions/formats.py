@@ -113,7 +113,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
     }
 
 
-_LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
+LABEL_COLUMNS = ("label", "labels", "target", "targets", "class", "y", "y_true")
 _PREFIXES = {"logit": "logit", "logits": "logit", "prob": "prob", "probs": "prob", "class": "class"}
 
 
@@ -144,7 +144,7 @@ def _read_table(path: Path, patterns: Sequence[str]) -> Contents:
         file.seek(0)
         lines = csv.reader(file, delimiter=separator, skipinitialspace=True)
         columns = [_column(place, name.strip()) for place, name in enumerate(next(lines, []))]
-        of_labels = [column for column in columns if column.name.lower() in _LABELS]
+        of_labels = [column for column in columns if column.name.lower() in LABEL_COLUMNS]
         if len(of_labels) > 1:
             names = ", ".join(column.name for column in of_labels)
             raise ValueError(f"the first line must name one column of labels, got {names}")

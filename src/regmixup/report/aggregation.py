@@ -82,11 +82,13 @@ class Design:
 
     one_temperature: methods with one T for several seeds. untested: methods that are never compared with the
     reference, with the reason. ensembles: methods of several networks, which are not the best single model.
+    scores: the OOD score of each method, as its study recorded it; default, `paper_score`.
     """
 
     one_temperature: frozenset[str] = frozenset()
     untested: Mapping[str, str] = field(default_factory=dict)
     ensembles: frozenset[str] = frozenset()
+    scores: Mapping[str, str] = field(default_factory=dict)
 
 
 class Aggregation:
@@ -110,10 +112,20 @@ class Aggregation:
         return list(self._rows)
 
     def rows(self, quantity: Quantity, label: str) -> list[Row]:
-        """Return a method's rows of a quantity, one per seed; without a score, by the `usual_score` of its metric."""
-        if not quantity.score:
-            quantity = quantity._replace(score=usual_score(quantity.metric, label))
+        """Return a method's rows of a quantity, one per seed; without a score, by the usual one of its metric.
+
+        Detection of OOD images is by each method's own score, as in the paper. Metrics of a model's errors, of which
+        the paper has none, are by the maximum probability (MSP), as others report them.
+        """
+        if not quantity.score and quantity.metric in DETECTION:
+            quantity = quantity._replace(score=self.score_of(label))
+        elif not quantity.score and quantity.metric in SELECTIVE:
+            quantity = quantity._replace(score="max_probability")
         return self._rows.get(quantity, {}).get(label, [])
+
+    def score_of(self, label: str) -> str:
+        """Return a method's own OOD score."""
+        return self.design.scores.get(label) or paper_score(label)
 
     def values(self, quantity: Quantity, label: str) -> Values:
         """Return a method's values by seed; empty where nothing was measured."""
@@ -179,20 +191,6 @@ def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
 def known_method(label: str) -> methods.Method | None:
     """Return the method that a label names; `mixup(alpha=1)` is mixup."""
     return methods.METHODS.get(label.partition("(")[0])
-
-
-def usual_score(metric: str, label: str) -> str:
-    """Return the score behind a metric where none is named; "" for metrics of no score.
-
-    Detection of OOD images is by each method's own score, as in the paper. Metrics of a model's errors, of which the
-    paper has none, are by the maximum probability (MSP), as others report them.
-
-    >>> usual_score("auroc", "regmixup"), usual_score("augrc", "regmixup"), usual_score("ece", "regmixup")
-    ('dempster_shafer', 'max_probability', '')
-    """
-    if metric in SELECTIVE:
-        return "max_probability"
-    return paper_score(label) if metric in DETECTION else ""
 
 
 def paper_score(label: str) -> str:

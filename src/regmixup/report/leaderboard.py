@@ -176,10 +176,14 @@ def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None
 
 
 def _images(run: RunRecord) -> ValueCell | None:
-    """Return how many images training forwarded; None where the study does not say how many train images there are."""
-    if run.train_images is None:
+    """Return how many images training forwarded; None where neither the study nor the run says how many it trained on.
+
+    The catalogue of the study does not know the size of a folder or of a registered dataset.
+    """
+    images = run.train_images or run.provenance.get("train_images")
+    if images is None:
         return None
-    count = run.train_images * _forwarded(run)
+    count = images * _forwarded(run)
     return ValueCell(count, f"{count / 1e6:.3g} M", "")
 
 

@@ -29,7 +29,8 @@ class RunRecord:
     label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from.
     stem: the stem of the files of its rows and figures. calibration: where its T and sigma_0 come from.
     posthoc: its posthoc map, as plain values. train_images: how many it was trained on; None where that is not known.
-    changed: what it has instead of its recipe's values and its method's own parts, in words.
+    changed: what it has instead of its recipe's values and its method's own parts, in words. score: the OOD score of
+    its method; "" in files of before it was recorded.
     """
 
     folder: Path
@@ -42,6 +43,7 @@ class RunRecord:
     posthoc: dict[str, Any] | None = None
     train_images: int | None = None
     changed: Sequence[str] = ()
+    score: str = ""
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -97,7 +99,8 @@ class Setting:
                 ensembles.add(label)
             if references.intersection(members):
                 untested[label] = OWN_MEMBERS
-        return Design(frozenset(one_temperature), untested, frozenset(ensembles))
+        scores = {run.label: run.score for run in self.runs}
+        return Design(frozenset(one_temperature), untested, frozenset(ensembles), scores)
 
     @cached_property
     def aggregation(self) -> Aggregation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regmixup.evaluation.curves import COVERAGE, FPR
-from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell, paper_score
+from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell
 from regmixup.report.figures import (
     QUANTILES,
     mean_curve,
@@ -175,7 +175,7 @@ class Cells:
         return {
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
-            "paper": [paper_score(label) for label in self.labels],
+            "paper": [self.aggregation.score_of(label) for label in self.labels],
             "cells": cells,
         }
 

@@ -8,7 +8,7 @@ as text and for the terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regmixup.methods import REFERENCE
@@ -21,7 +21,6 @@ from regmixup.report.aggregation import (
     Cell,
     Design,
     known_method,
-    paper_score,
 )  # fmt: skip
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
@@ -108,13 +107,17 @@ def ood_sets(rows: Aggregation) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """One line of cells per method; a cell is None where nothing was measured. ensembles: those of several networks."""
+    """One line of cells per method; a cell is None where nothing was measured.
+
+    ensembles: methods of several networks. own_scores: the OOD score of each method.
+    """
 
     columns: Sequence[Column]
     lines: dict[str, list[Cell | None]]
     caption: str = ""
     label: str = ""
     ensembles: frozenset[str] = frozenset()
+    own_scores: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def heads(self) -> list[str]:
@@ -140,7 +143,7 @@ class Table:
         plain = ", ".join(column.title for column in self.columns if not column.percent)
         yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
         if scores := self.scores():
-            yield f"AUROC {scores}, as the paper scores them."
+            yield f"AUROC {scores}: each method's own score."
         signs = []
         if any(cell.best for cell in cells):
             signs.append("bold: best single model")
@@ -165,7 +168,7 @@ class Table:
             return ""
         by_score: dict[str, list[str]] = {}
         for method in self.lines:
-            by_score.setdefault(paper_score(method), []).append(method)
+            by_score.setdefault(self.own_scores[method], []).append(method)
         usual, *others = sorted(by_score, key=lambda score: -len(by_score[score]))
         exceptions = "; ".join(f"{', '.join(by_score[score])} by {score}" for score in others)
         return f"by {usual} ({exceptions})" if exceptions else f"by {usual}"
@@ -191,7 +194,8 @@ def tabulate(
                 notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
                 cell = replace(cell, notes=tuple(notes))
             lines[method].append(cell)
-    return Table(columns, lines, caption, label, rows.design.ensembles)
+    own_scores = {method: rows.score_of(method) for method in lines}
+    return Table(columns, lines, caption, label, rows.design.ensembles, own_scores)
 
 
 def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Design) -> Iterator[str]:

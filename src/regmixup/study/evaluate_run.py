@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from regmixup import run_folder
+from regmixup import plugins, run_folder
 from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, as_given
@@ -183,9 +183,14 @@ def stored_rows(folder: Path, stem: str) -> list[Row]:
 
 
 def cache_key(files: Iterable[Path], settings: object) -> str:
-    """Return a digest of what a result depends on: files, by name, size and time of change, settings, and code."""
+    """Return a digest of what a result depends on: files, by name, size and time of change, settings, and code.
+
+    Code is ours and, as every evaluation has all registered scores, the modules of these.
+    """
+    plugins.load()
     marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    text = json.dumps([marks, repr(settings), _code()])
+    scores = sorted(repr(origin) for (kind, _), origin in plugins.REGISTERED.items() if kind == "score")
+    text = json.dumps([marks, repr(settings), _code(), *scores])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

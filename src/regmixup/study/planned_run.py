@@ -171,6 +171,7 @@ class PlannedRun:
             "stem": self.stem,
             "calibration": self.evaluate.calibration,
             "posthoc": encode(self.posthoc) if self.posthoc is not None else None,
+            "score": methods.get(self.method).score,
         }
 
     def _changed(self) -> list[str]:

@@ -130,7 +130,8 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
         beside = [job.archive.parent / name for name in study.reuses]
         if absent := [str(folder) for folder in beside if not folder.is_dir()]:
             warnings.warn(f"nothing is reused from {', '.join(absent)}: no such folder", stacklevel=3)
-    _warn_of_lost_weights(tasks, archive_places(study, job.archive, job.runs))
+    if lost := lost_weights(tasks, archive_places(study, job.archive, job.runs)):
+        warnings.warn(lost, stacklevel=3)
     if missing := missing_data([task.planned for task in tasks], job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
@@ -138,8 +139,11 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
         )
 
 
-def _warn_of_lost_weights(tasks: Sequence[Task], places: Sequence[Path]) -> None:
-    """Name the tasks that train a network again because only its archive is left, such as a member of an ensemble."""
+def lost_weights(tasks: Sequence[Task], places: Sequence[Path]) -> str:
+    """Name the tasks that train a network again because only its archive is left; "" if none does.
+
+    A member of an ensemble, or a network that this study evaluates in another way.
+    """
     lost: dict[str, set[str]] = {}
     for task in tasks:
         archived = [
@@ -149,11 +153,10 @@ def _warn_of_lost_weights(tasks: Sequence[Task], places: Sequence[Path]) -> None
         ]
         if untrained := {model.config.name for model in archived if not model.finished}:
             lost[task.title] = untrained
-    if lost:
-        count = counted(len(set.union(*lost.values())), "archived network")
-        warnings.warn(
-            f"{count} must be trained again, as archives have no weights: for {shortened([*lost], 10)}", stacklevel=4
-        )
+    if not lost:
+        return ""
+    count = counted(len(set.union(*lost.values())), "archived network")
+    return f"{count} must be trained again, as archives have no weights: for {shortened([*lost], 10)}"
 
 
 def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:

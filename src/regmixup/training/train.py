@@ -192,6 +192,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "commit": _commit(),
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint for dataset in training.datasets},
+        "train_images": len(training.dataset),
         "input": list(training.shape),
         "transform": training.transform and encode(training.transform),
         "classes": list(training.dataset.classes),

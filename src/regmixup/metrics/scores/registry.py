@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -102,10 +103,19 @@ def register(
         raise ValueError(f"score {name} must have either a function of logits or a fit, got {function!r} and {fit!r}")
     plugins.record("score", name, REGISTRY, version=version)
     if function is not None:
-        SCORES[name] = lambda logits: function(softmax_of(logits).logits)
+        SCORES[name] = lambda logits: _checked(name, function, softmax_of(logits).logits)
         REGISTRY[name] = Score("logits", SCORES[name])
     elif fit is not None:
-        REGISTRY[name] = Score("features", fit)
+        REGISTRY[name] = Score("features", lambda train: partial(_checked, name, fit(train)))
+
+
+def _checked(name: str, function: Callable[[Tensor], Tensor], samples: Tensor) -> Tensor:
+    """Return the scores (N,) of samples (N, ...) by a function of one's own."""
+    scores = function(samples)
+    if not isinstance(scores, Tensor) or scores.shape != (len(samples),) or scores.isnan().any():
+        contract = f"must return a tensor of shape ({len(samples)},) without NaN, larger for more out-of-distribution"
+        raise ValueError(f"score {name} {contract}, got {scores!r:.100}")
+    return scores
 
 
 def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:

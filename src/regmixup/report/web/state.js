@@ -94,7 +94,7 @@ function offer(name, depends, entries) {
 }
 
 offer("pair", [], () => setting().images.map((pair, index) => [index, `${index + 1}: ${pair.classes[1]} → ${pair.classes[0]}`]));
-offer("score", [], () => [...(setting().detection.paper ? [["", "the paper's, for each method"]] : []), ...setting().detection.scores.map((name) => [name, worded(name)])]);
+offer("score", [], () => [...(setting().detection.paper ? [["", "each method's own"]] : []), ...setting().detection.scores.map((name) => [name, worded(name)])]);
 offer("metric", [], () => setting().detection.metrics.map((one, index) => [index, one.title]));
 offer("exhibit", [], () => exhibits().map((one, index) => [index, one.title]));
 offer("family", [], () => setting().shift.map((one, index) => [index, one.family]));
