@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup import metrics
-from regmixup.deployment.calibration import MSP
+from regmixup.deployment.calibration import MSP, wrong
 from regmixup.deployment.job import FEATURES, Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.probe import Features, compute_features
@@ -53,8 +53,8 @@ def measure_detection(
     kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`. outliers:
     see `predict_outliers`.
     """
-    right = test.logits.argmax(dim=1) == test.labels
-    errors = int((~right).sum())
+    right = ~wrong(test)
+    errors = len(test) - int(right.sum())
     if outliers is None and (run.config.epochs > 0 or not 0 < errors < len(test)):
         return {}
     if outliers is None and errors < FEWEST_ERRORS:

@@ -285,12 +285,11 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
 
     purpose: why so many, in words. without: files that do not count.
     """
-    different: dict[str, set[str]] = {name: set() for name in whole.classes}
     labels = dict(zip(whole.paths, whole.labels.tolist(), strict=True))
     labels = {file: label for file, label in labels.items() if file not in without}
-    for digest, label in zip(hash_files(list(labels)), labels.values(), strict=True):
-        different[whole.classes[label]].add(digest)
-    few = [f"{printable(name)} {len(digests)}" for name, digests in different.items() if len(digests) < least]
+    contents = set(zip(hash_files(list(labels)), labels.values(), strict=True))
+    counts = Counter(whole.classes[label] for _, label in contents)
+    few = [f"{printable(name)} {counts[name]}" for name in whole.classes if counts[name] < least]
     if not few:
         return ""
     return (

@@ -17,7 +17,7 @@ from regmixup.config import check_count, values_of
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import MSP, Calibration, Settings
+from regmixup.deployment.calibration import Calibration, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
@@ -108,7 +108,7 @@ class Predictor(Facts):
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
-        module = _undecided(copy.deepcopy(unwrapped(model)), normalize)
+        module = Deployable(copy.deepcopy(unwrapped(model)), normalize=normalize)
         logits, labels, shape, are_pixels = _run_over(module, validation_loader, "validation_loader", normalize)
         validation, classes = Predictions(*check_logits(logits, labels)), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
@@ -164,7 +164,7 @@ class Predictor(Facts):
             check_ood_validation(ood, train_set)
             ood_logits: Tensor | None = predict(ood).logits
         else:
-            ood_logits = _ood_logits(_undecided(network), ood, shape)
+            ood_logits = _ood_logits(Deployable(network), ood, shape)
         facts = Facts(
             class_names=tuple(record["classes"]),
             input_shape=shape,
@@ -320,11 +320,6 @@ def open_single(run: Run | str | Path) -> Run:
             f"{', '.join(member.folder.name for member in run.members())}"
         )
     return run
-
-
-def _undecided(network: nn.Module, normalize: Normalization | None = None) -> Deployable:
-    """Return a module for logits, before anything is fitted."""
-    return Deployable(network, temperature=1.0, score=MSP, threshold=0.0, normalize=normalize)
 
 
 def _ood_logits(module: Deployable, batches: Iterable[Any] | None, shape: tuple[int, ...]) -> Tensor | None:
