@@ -100,15 +100,17 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     images, others = record["images"], record["test"]
     if "auroc" not in record:
         return f"too few errors ({images}) to measure how well they are detected"
-    found, other, of = "an image of no class", "a test image", f"{images} and {others} images"
+    detected, other, of = "an image of no class", "a test image", f"{images} and {others} images"
     if record["detected"] == "errors":
-        found, other, of = "an error", "a right answer", f"{images} and {others - images} images"
+        detected, other, of = "an error", "a right answer", f"{images} and {others - images} images"
     names = {"knn": f"kNN (k = {record['k']})"}
     (first, share), *more = [(names.get(n, n.replace("_", " ")), percent(v)) for n, v in record["auroc"].items()]
     also = "".join(f", {other_share} by {name}" for name, other_share in more)
     accepted = f"; the threshold accepts {record['accepted']} of the {images}" if "accepted" in record else ""
     chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
-    return f"{found} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
+    return (
+        f"{detected} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
+    )
 
 
 def _train_features(job: Job, run: Run) -> Features:

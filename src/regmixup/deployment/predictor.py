@@ -109,11 +109,12 @@ class Predictor(Facts):
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
         module = Deployable(copy.deepcopy(unwrapped(model)), normalize=normalize)
-        logits, labels, shape, are_pixels = _run_over(module, validation_loader, "validation_loader", normalize)
+        logits, labels, shape, are_pixels = _run_over(module, validation_loader, normalize)
         validation, classes = Predictions(*check_logits(logits, labels)), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
+        ood_logits = _run_over(module, ood, shape=shape)[0] if ood is not None else None
         facts = Facts(
             class_names=names,
             input_shape=shape,
@@ -122,7 +123,7 @@ class Predictor(Facts):
             fingerprint="",
             inputs="pixels" if are_pixels and normalize is None else "as given",
             normalize=normalize,
-            **vars(calibration.fit(validation, _ood_logits(module, ood, shape))),
+            **vars(calibration.fit(validation, ood_logits)),
         )
         return cls._of(module.network, facts)
 
@@ -159,12 +160,12 @@ class Predictor(Facts):
             predictions = run.predict(dataset, root=root, device=device)
             return MeanField()(predictions) if isinstance(network.head, GaussianProcess) else predictions
 
-        predictions, shape = predict(validation), tuple(record["input"])
+        predictions, shape, ood_logits = predict(validation), tuple(record["input"]), None
         if isinstance(ood, str):
             check_ood_validation(ood, train_set)
-            ood_logits: Tensor | None = predict(ood).logits
-        else:
-            ood_logits = _ood_logits(Deployable(network), ood, shape)
+            ood_logits = predict(ood).logits
+        elif ood is not None:
+            ood_logits = _run_over(Deployable(network), ood, shape=shape)[0]
         facts = Facts(
             class_names=tuple(record["classes"]),
             input_shape=shape,
@@ -322,29 +323,23 @@ def open_single(run: Run | str | Path) -> Run:
     return run
 
 
-def _ood_logits(module: Deployable, batches: Iterable[Any] | None, shape: tuple[int, ...]) -> Tensor | None:
-    """Return the logits (M, K) of batches of inputs of this shape, with or without labels; None for None."""
-    if batches is None:
-        return None
-    if isinstance(batches, Dataset):
-        batches = DataLoader(batches, batch_size=256)
-    return _run_over(module, batches, "ood", shape=shape, labelled=False)[0]
-
-
 @torch.no_grad()
 def _run_over(
     module: Deployable,
     batches: Iterable[Any],
-    name: str,
     normalize: Normalization | None = None,
     *,
     shape: tuple[int, ...] | None = None,
-    labelled: bool = True,
 ) -> tuple[Tensor, Tensor, tuple[int, ...], bool]:
     """Return logits (N, K) and labels (N,) of batches (x, y), the shape of an input, and whether all lie in [0, 1].
 
-    name: of the argument that the batches are. shape: that inputs must have; None, that of the first batch.
+    shape: of validation inputs, for OOD inputs, which must have it, too; their labels do not count, and they may be a
+    Dataset. None for the validation inputs themselves: that of the first batch.
     """
+    labelled = shape is None
+    name = "validation_loader" if labelled else "ood"
+    if isinstance(batches, Dataset) and not labelled:
+        batches = DataLoader(batches, batch_size=256)
     device, logits, labels, are_pixels = weights_device(module), [], [], True
     for batch in batches:
         x, y = pair_of(batch, name, labelled=labelled)
