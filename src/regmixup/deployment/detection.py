@@ -100,9 +100,9 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     images, others = record["images"], record["test"]
     if "auroc" not in record:
         return f"too few errors ({images}) to measure how well they are detected"
-    detected, other, of = "an image of no class", "a test image", f"{images} and {others} images"
+    kind, other, of = "an image of no class", "a test image", f"{images} and {others} images"
     if record["detected"] == "errors":
-        detected, other, of = "an error", "a right answer", f"{images} and {others - images} images"
+        kind, other, of = "an error", "a right answer", f"{images} and {others - images} images"
     names = {"knn": f"kNN (k = {record['k']})"}
     (first, share), *more = [(names.get(n, n.replace("_", " ")), percent(v)) for n, v in record["auroc"].items()]
     also = "".join(f", {other_share} by {name}" for name, other_share in more)
