@@ -108,9 +108,7 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     also = "".join(f", {other_share} by {name}" for name, other_share in more)
     accepted = f"; the threshold accepts {record['accepted']} of the {images}" if "accepted" in record else ""
     chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
-    return (
-        f"{detected} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
-    )
+    return f"{kind} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
 
 
 def _train_features(job: Job, run: Run) -> Features:
