@@ -129,7 +129,9 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
-    parts = {role: _load_hashed(name) for role, name in names.items()}
+    loaded = {role: load_files(name) for role, name in names.items()}
+    # A part that was not cut is otherwise known by the sizes of its files alone.
+    parts = {role: replace(part, digests=part.digests or hash_files(part.paths)) for role, part in loaded.items()}
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     if copies := _find_copies(parts):
         notes.append(
@@ -143,12 +145,6 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         )
     by_class = {name: counts[name] for name in parts["train"].classes}
     return PhotoFolder(folder, parts, origin, by_class, copies=len(copies), notes=tuple(notes))
-
-
-def _load_hashed(name: str) -> FolderSet:
-    """Load a part with the digests of its files: a folder's own part is otherwise known by the files' sizes alone."""
-    part = load_files(name)
-    return replace(part, digests=part.digests or hash_files(part.paths))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:

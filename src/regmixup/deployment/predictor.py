@@ -20,7 +20,6 @@ from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibration, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
-from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.networks.gp_head import GaussianProcess
@@ -189,7 +188,7 @@ class Predictor(Facts):
         if Path(path).suffix.lower() == ".onnx":
             if model is not None or str(device or "cpu") != "cpu":
                 raise ValueError(f"{path} has its model in it and runs on the CPU: give no model and no other device")
-            facts, program = load_onnx(Path(path))
+            facts, program = files.load_onnx(Path(path))
             return cls(module=cast("Deployable", program), **values_of(facts))  # save and export refuse it
         import_components()
         facts, checksum = files.read_saved(Path(path))
@@ -232,7 +231,7 @@ class Predictor(Facts):
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _check_weights(self) -> None:
-        if isinstance(self.module, OnnxProgram):
+        if isinstance(self.module, files.OnnxProgram):
             raise ValueError(f"{self.module.path} is an exported program, without weights to write: copy that file")
 
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
