@@ -197,7 +197,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
     known = [predicted for predicted in (model.test, *model.ood) if "data" in predicted.info]
     places = {predicted.info[_SOURCE]: predicted.dataset for predicted in known}
-    looks, classes = find_images(list(places), verb.root, side=SIDE) if known else ({}, ())
+    looks, classes = find_images(list(places), verb.root, side=SIDE)
     looks = {places[name]: look for name, look in looks.items()}
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
     if (run := _find_run(verb.predictions)) is not None:

@@ -295,10 +295,7 @@ class Job:
         train_features, (values, labels) = features(train_images), features(validation_images)
         validation = Features(values[self.choosing_rows], labels[self.choosing_rows])
         head = fit_probe(train_features, validation, len(self.photos.classes), self.class_weight)
-        assert isinstance(model.head, torch.nn.Linear)
-        with torch.no_grad():
-            model.head.weight.copy_(head.weight)
-            model.head.bias.copy_(head.bias)
+        model.head.load_state_dict({"weight": head.weight, "bias": head.bias})
         save_tensors(path.with_name(FEATURES), {"features": train_features.values, "labels": train_features.labels}, {})
         # A run is named by the checksum of this file: images of other names or classes may give the same weights.
         images = f"{train_images.fingerprint}-{validation_images.fingerprint}"

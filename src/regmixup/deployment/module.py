@@ -84,8 +84,5 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     around = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
-    while isinstance(model, around) or hasattr(model, "_orig_mod"):
-        inside = model.module if isinstance(model, around) else model._orig_mod
-        assert isinstance(inside, nn.Module)
-        model = inside
-    return model
+    inside = model.module if isinstance(model, around) else getattr(model, "_orig_mod", None)
+    return model if inside is None else unwrapped(inside)
