@@ -53,8 +53,7 @@ def measure_detection(
     kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`. outliers:
     see `predict_outliers`.
     """
-    right = ~wrong(test)
-    errors = len(test) - int(right.sum())
+    errors = int(wrong(test).sum())
     if outliers is None and (run.config.epochs > 0 or not 0 < errors < len(test)):
         return {}
     if outliers is None and errors < FEWEST_ERRORS:
@@ -63,22 +62,20 @@ def measure_detection(
     k = suggest_k(bank.labels)
     neighbours = KNN(k=k).fit(bank.values)
 
-    def scores(logits: Tensor, features: Tensor) -> dict[str, Tensor]:
-        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, MSP))}
-        return by_name | {"knn": neighbours(features)}
+    def scores(predictions: Predictions) -> dict[str, Tensor]:
+        assert predictions.features is not None
+        by_name = {name: SCORES[name](predictions.logits) for name in dict.fromkeys((predictor.score, MSP))}
+        return by_name | {"knn": neighbours(predictions.features)}
 
-    assert test.features is not None
-    inside = scores(test.logits, test.features)
+    inside = scores(test)
     if outliers is None:
-        auroc = {name: metrics.failure_auroc(score, right) for name, score in inside.items()}
+        auroc = {name: metrics.failure_auroc(score, ~wrong(test)) for name, score in inside.items()}
         return {"detected": "errors", "images": errors, "test": len(test), "auroc": auroc, "k": k}
-    assert outliers.features is not None
-    outside = scores(outliers.logits, outliers.features)
     return {
         "detected": "images of no class",
         "images": len(outliers),
         "test": len(test),
-        "auroc": {name: metrics.auroc(inside[name], score) for name, score in outside.items()},
+        "auroc": {name: metrics.auroc(inside[name], score) for name, score in scores(outliers).items()},
         "k": k,
         "chose": predictor.choice is not None,
         "accepted": int(predictor.module.decide(outliers.logits.double())["accepted"].sum()),
