@@ -152,9 +152,9 @@ def _predictor(verb: PredictVerb) -> Predictor:
         verb.refuse(_FITTING, f"run folders, and {verb.run} is a saved predictor, which is fitted already")
         return Predictor.load(verb.run, device=verb.device)
     saved = verb.run / FITTED  # as `regmixup finetune` leaves it
-    tuned = read_finetuned(verb.run) if (saved / PREDICTOR).is_file() else None
+    tuned = read_finetuned(verb.run) if (saved / PREDICTOR).is_file() else {}
     settings = {name: value for name in _FITTING if (value := getattr(verb, name)) is not None}
-    if tuned is not None:
+    if tuned:
         if not settings:
             print(printable(f"{saved}: temperature and threshold as fitted there"))
             return Predictor.load(saved, device=verb.device)

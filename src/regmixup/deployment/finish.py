@@ -132,7 +132,7 @@ def _keep_earlier(run: Run) -> Path:
 def _read_earlier(run: Run) -> Mapping[str, Any]:
     """Return the record of an earlier call; a damaged one is replaced like any other."""
     with suppress(ValueError):
-        return read_finetuned(run.folder) or {}
+        return read_finetuned(run.folder)
     return {}
 
 
