@@ -137,10 +137,10 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
     objective = _with_transform(config.objective, value_of("--transform", args))
     loss = _loss(value_of("--loss", args), objective)
     # The CLI library cannot parse a loss: --loss chooses it by name.
-    flags = dataclasses.replace(objective, loss=None) if has_loss(objective) else objective  # type: ignore[call-arg]
+    parsable = dataclasses.replace(objective, loss=None) if has_loss(objective) else objective  # type: ignore[call-arg]
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
-        objective=flags,
+        objective=parsable,
         head_fields=config.head,
         constraint_fields=config.constraint or NoFlags(),
         loss_fields=loss or NoFlags(),
