@@ -161,9 +161,9 @@ def check_archive(folder: Path) -> None:
             raise ValueError(f"{path} has changed since it was archived, or is missing: {remedy}")
 
 
-def read_finetuned(folder: Path) -> dict[str, Any] | None:
-    """Read what `regmixup finetune` has recorded of the model that it chose; None for every other run."""
-    return _read_or_empty(folder / FINETUNED) or None
+def read_finetuned(folder: Path) -> dict[str, Any]:
+    """Read what `regmixup finetune` has recorded of the model that it chose; empty for every other run."""
+    return _read_or_empty(folder / FINETUNED)
 
 
 def predictions_folder(folder: Path, batch_norm: str = "trained") -> Path:

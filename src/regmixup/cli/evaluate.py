@@ -122,25 +122,19 @@ def _check(verb: EvaluateVerb) -> None:
 
 def _load_models(verb: EvaluateVerb) -> list[ModelPredictions]:
     """Return the model, and the one that it is compared with if any, under the names to show."""
-    names = _model_names(verb)
-    models = [_load_model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)]
+    models = [_load_model(verb, verb.predictions)]
     if verb.against is not None:
-        sets = verb.against_val, verb.against_train, verb.against_shift, verb.against_ood
-        models.append(_load_model(verb, names[1], verb.against, *sets))
-    return [_rename_sets(model, verb.names[len(names) :]) for model in models]
+        models.append(_load_model(verb, verb.against, "against_"))
+    names = [*verb.names[: len(models)], *(model.name for model in models[len(verb.names) :])]
+    return [_rename(model, name, verb.names[len(models) :]) for model, name in zip(models, names, strict=True)]
 
 
-def _load_model(
-    verb: EvaluateVerb,
-    name: str,
-    test: Path,
-    val: Path | None,
-    train: Path | None,
-    shift: Sequence[Path],
-    ood: Sequence[Path],
-) -> ModelPredictions:
+def _load_model(verb: EvaluateVerb, test: Path, prefix: str = "") -> ModelPredictions:
+    """Return a model, named by its run's folder or its file. prefix: of the flags with its other predictions."""
+    val, train, shift, ood = (getattr(verb, f"{prefix}{part}") for part in ("val", "train", "shift", "ood"))
+    run = _find_run(test)
     return ModelPredictions(
-        name=name,
+        name=test.stem if run is None else run.name,
         test=_load(verb, test, verb.labels),
         validation=_load(verb, val) if val is not None else None,
         train=_load(verb, train) if train is not None else None,
@@ -149,21 +143,14 @@ def _load_model(
     )
 
 
-def _model_names(verb: EvaluateVerb) -> list[str]:
-    """Return the names of the models: as given, else those of their files, or of their runs' folders."""
-    files = [verb.predictions, *([verb.against] if verb.against is not None else [])]
-    names = [file.stem if (run := _find_run(file)) is None else run.name for file in files]
-    return [*verb.names[: len(names)], *names[len(verb.names) :]]
-
-
 def _find_run(predictions: Path) -> Path | None:
     """Return the folder of the run that made a file of predictions; None for those of another program."""
     folder = predictions.absolute().parent.parent
     return folder if (folder / PROVENANCE).is_file() else None
 
 
-def _rename_sets(model: ModelPredictions, ood_names: Sequence[str]) -> ModelPredictions:
-    """Return a model whose OOD sets have these names. Other folders of images lose their path where that is clear."""
+def _rename(model: ModelPredictions, name: str, ood_names: Sequence[str]) -> ModelPredictions:
+    """Return a model and OOD sets with these names. Other folders of images lose their path where that is clear."""
     from regmixup.deployment.export import public_name
 
     sets = [model.test, *model.ood]
@@ -174,7 +161,7 @@ def _rename_sets(model: ModelPredictions, ood_names: Sequence[str]) -> ModelPred
         replace(predicted, dataset=name, info={**predicted.info, _SOURCE: predicted.dataset})
         for name, predicted in zip(shown, sets, strict=True)
     )
-    return replace(model, test=test, ood=ood)
+    return replace(model, name=name, test=test, ood=ood)
 
 
 def _show_summary(console: Console, measured: Measured) -> None:
@@ -210,7 +197,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
     known = [predicted for predicted in (model.test, *model.ood) if "data" in predicted.info]
     places = {predicted.info[_SOURCE]: predicted.dataset for predicted in known}
-    looks, classes = find_images(list(places), verb.root, side=SIDE) if known else ({}, ())
+    looks, classes = find_images(list(places), verb.root, side=SIDE)
     looks = {places[name]: look for name, look in looks.items()}
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
     if (run := _find_run(verb.predictions)) is not None:

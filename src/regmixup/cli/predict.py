@@ -152,24 +152,20 @@ def _predictor(verb: PredictVerb) -> Predictor:
         verb.refuse(_FITTING, f"run folders, and {verb.run} is a saved predictor, which is fitted already")
         return Predictor.load(verb.run, device=verb.device)
     saved = verb.run / FITTED  # as `regmixup finetune` leaves it
-    tuned = read_finetuned(verb.run) if (saved / PREDICTOR).is_file() else None
+    tuned = read_finetuned(verb.run) if (saved / PREDICTOR).is_file() else {}
     settings = {name: value for name in _FITTING if (value := getattr(verb, name)) is not None}
-    if tuned is not None and not settings:
-        print(printable(f"{saved}: temperature and threshold as fitted there"))
-        return Predictor.load(saved, device=verb.device)
-    if tuned is not None and verb.risk is not None and verb.validation is None and tuned["risk"] is None:
-        print(
-            "warning: the validation images have also chosen this model, so the promise is only approximate: "
-            "`regmixup finetune --risk` keeps images aside, or name others by --validation",
-            file=sys.stderr,
-        )
-    return Predictor.from_run(
-        verb.run,
-        **settings,
-        **({} if tuned is None else {"score": tuned["score"]}),
-        root=verb.root,
-        device=verb.device,
-    )
+    if tuned:
+        if not settings:
+            print(printable(f"{saved}: temperature and threshold as fitted there"))
+            return Predictor.load(saved, device=verb.device)
+        settings["score"] = tuned["score"]
+        if verb.risk is not None and verb.validation is None and tuned["risk"] is None:
+            print(
+                "warning: the validation images have also chosen this model, so the promise is only approximate: "
+                "`regmixup finetune --risk` keeps images aside, or name others by --validation",
+                file=sys.stderr,
+            )
+    return Predictor.from_run(verb.run, **settings, root=verb.root, device=verb.device)
 
 
 def _answer(predictor: Predictor, file: Path) -> dict[str, Any]:

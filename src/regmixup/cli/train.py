@@ -136,9 +136,11 @@ def _defaults(args: Sequence[str]) -> TrainVerb:
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
     objective = _with_transform(config.objective, value_of("--transform", args))
     loss = _loss(value_of("--loss", args), objective)
+    # The CLI library cannot parse a loss: --loss chooses it by name.
+    parsable = dataclasses.replace(objective, loss=None) if has_loss(objective) else objective  # type: ignore[call-arg]
     return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
-        objective=_without_loss(objective),
+        objective=parsable,
         head_fields=config.head,
         constraint_fields=config.constraint or NoFlags(),
         loss_fields=loss or NoFlags(),
@@ -160,11 +162,6 @@ def _loss(name: str | None, objective: Objective) -> Loss | None:
         return None
     _check_has_loss("--loss", name, objective)
     return LOSSES[check_name("loss", name, LOSSES)]()
-
-
-def _without_loss(objective: Objective) -> Objective:
-    """Return an objective as the CLI library gets it, which cannot parse a loss."""
-    return dataclasses.replace(objective, loss=None) if has_loss(objective) else objective  # type: ignore[call-arg]
 
 
 def _with_transform(objective: Objective, name: str | None) -> Objective:

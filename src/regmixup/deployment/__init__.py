@@ -12,7 +12,6 @@ predictor.py    `rm.Predictor`: calibrated probabilities, and whether to accept 
   module.py     the tensor code of a predictor, from pixels to a decision
   calibration.py    temperature, threshold, a promise about errors, and label sets
   export.py     predictors on disk: a folder of weights and JSON, .pt2 and .onnx files
-  onnx_file.py  an .onnx file as the model of a predictor
 publish.py      a run as a folder for a model hub: `regmixup publish`
   card.py       its model card
 """

@@ -140,8 +140,7 @@ def compare(
         weights = work / f"probe-{number}.safetensors"
         fold.write_probe(weights)
         for method, by_metric in values.items():
-            trained = replace(fold, request=replace(fold.request, method=method))
-            config = trained.configure(epochs=epochs, init=str(weights))
+            config = fold.configure(epochs=epochs, init=str(weights), method=method)
             run = train_here(config, **watch(f"fold {number} of {FOLDS}, {method}", config))
             for metric, value in _measure(run, fold).items():
                 by_metric[metric].append(value)

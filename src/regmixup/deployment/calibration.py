@@ -191,8 +191,14 @@ class Calibration:
             if len(validation) < 2:
                 raise NoPromiseError(f"risk and sets need 2 validation images or more, got {len(validation)}")
             first, second = halves(validation)
-        choice = self._choose(first, ood_logits)
-        score = self.score if choice is None else choice.name
+        choice, score = None, self.score
+        if score == AUTO:
+            choice = choose_score(first.logits, ood_logits)
+            score = choice.name
+            if ood_logits is None:
+                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=3)  # where the user calls Predictor.fit
+        elif ood_logits is not None:
+            raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {score!r}')
         fitted = Calibrated(
             score=score,
             acceptance=self.acceptance,
@@ -209,17 +215,6 @@ class Calibration:
             probs = (second.logits.double() / fitted.temperature).softmax(dim=1)
             fitted = replace(fitted, sets=self.sets.fit_probs(probs, second.labels))
         return fitted
-
-    def _choose(self, validation: Predictions, ood_logits: Tensor | None) -> ScoreChoice | None:
-        """Return the choice of the score "auto"; None where the score is named."""
-        if self.score == AUTO:
-            choice = choose_score(validation.logits, ood_logits)
-            if ood_logits is None:
-                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=4)  # where the user calls Predictor.fit
-            return choice
-        if ood_logits is not None:
-            raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {self.score!r}')
-        return None
 
     def _keep_risk(self, score: str, first: Predictions, second: Predictions, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""

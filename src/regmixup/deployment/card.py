@@ -32,11 +32,11 @@ Distribution Robustness, NeurIPS 2022, https://arxiv.org/abs/2206.14502
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The contents of a card: the run and its record, those of `finetune` and the predictor if any, and results."""
+    """The contents of a card: the run and its record, that of `finetune` and the predictor if any, and results."""
 
     run: Run
     record: dict[str, Any]
-    tuned: dict[str, Any] | None
+    tuned: dict[str, Any]
     architecture: Architecture
     predictor: Predictor | None
     results: list[Measured]
@@ -51,10 +51,9 @@ class Contents:
     @property
     def decided(self) -> dict[str, str]:
         """Return what `finetune` has measured at the threshold of this predictor, in words."""
-        tuned = self.tuned or {}
-        if self.predictor is None or tuned.get("threshold") != self.predictor.threshold:
+        if self.predictor is None or self.tuned.get("threshold") != self.predictor.threshold:
             return {}
-        test, detection = tuned["test"], tuned["detection"]
+        test, detection = self.tuned["test"], self.tuned["detection"]
         shown = {
             "accepted of the images that finetune tested on": f"{test['accepted']} of {test['images']}",
             "right of the accepted": f"{test['accepted_right']} of {test['accepted']}",
@@ -71,7 +70,7 @@ class Contents:
     @property
     def init(self) -> str:
         """Return what identifies the initial weights: of a fine-tuned run the backbone's, not those of its probe."""
-        if self.tuned is None:
+        if not self.tuned:
             return without_path(self.run.config.init)
         first = self.tuned["init"]
         return f"{'timm@' * (first['source'] == 'timm')}sha256:{first['sha256']}"
@@ -82,7 +81,7 @@ def card(contents: Contents) -> str:
     record, config, classes = contents.record, contents.run.config, contents.record["classes"]
     channels, height, width = contents.architecture.input_shape
     front = "".join(f"{key}: {json.dumps(fact)}\n" for key, fact in _front_matter(contents).items())
-    probe = contents.tuned is not None and contents.tuned["chosen"] == "linear probe"
+    probe = contents.tuned.get("chosen") == "linear probe"
     transform = contents.run.transform()
     recipe = [
         ("trained weights", "the head alone, a linear probe" if probe else "all"),

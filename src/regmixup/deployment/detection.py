@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup import metrics
-from regmixup.deployment.calibration import MSP
+from regmixup.deployment.calibration import MSP, wrong
 from regmixup.deployment.job import FEATURES, Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.probe import Features, compute_features
@@ -53,8 +53,7 @@ def measure_detection(
     kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`. outliers:
     see `predict_outliers`.
     """
-    right = test.logits.argmax(dim=1) == test.labels
-    errors = int((~right).sum())
+    errors = int(wrong(test).sum())
     if outliers is None and (run.config.epochs > 0 or not 0 < errors < len(test)):
         return {}
     if outliers is None and errors < FEWEST_ERRORS:
@@ -63,22 +62,20 @@ def measure_detection(
     k = suggest_k(bank.labels)
     neighbours = KNN(k=k).fit(bank.values)
 
-    def scores(logits: Tensor, features: Tensor) -> dict[str, Tensor]:
-        by_name = {name: SCORES[name](logits) for name in dict.fromkeys((predictor.score, MSP))}
-        return by_name | {"knn": neighbours(features)}
+    def scores(predictions: Predictions) -> dict[str, Tensor]:
+        assert predictions.features is not None
+        by_name = {name: SCORES[name](predictions.logits) for name in dict.fromkeys((predictor.score, MSP))}
+        return by_name | {"knn": neighbours(predictions.features)}
 
-    assert test.features is not None
-    inside = scores(test.logits, test.features)
+    inside = scores(test)
     if outliers is None:
-        auroc = {name: metrics.failure_auroc(score, right) for name, score in inside.items()}
+        auroc = {name: metrics.failure_auroc(score, ~wrong(test)) for name, score in inside.items()}
         return {"detected": "errors", "images": errors, "test": len(test), "auroc": auroc, "k": k}
-    assert outliers.features is not None
-    outside = scores(outliers.logits, outliers.features)
     return {
         "detected": "images of no class",
         "images": len(outliers),
         "test": len(test),
-        "auroc": {name: metrics.auroc(inside[name], score) for name, score in outside.items()},
+        "auroc": {name: metrics.auroc(inside[name], score) for name, score in scores(outliers).items()},
         "k": k,
         "chose": predictor.choice is not None,
         "accepted": int(predictor.module.decide(outliers.logits.double())["accepted"].sum()),
@@ -100,15 +97,15 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     images, others = record["images"], record["test"]
     if "auroc" not in record:
         return f"too few errors ({images}) to measure how well they are detected"
-    found, other, of = "an image of no class", "a test image", f"{images} and {others} images"
+    kind, other, of = "an image of no class", "a test image", f"{images} and {others} images"
     if record["detected"] == "errors":
-        found, other, of = "an error", "a right answer", f"{images} and {others - images} images"
+        kind, other, of = "an error", "a right answer", f"{images} and {others - images} images"
     names = {"knn": f"kNN (k = {record['k']})"}
     (first, share), *more = [(names.get(n, n.replace("_", " ")), percent(v)) for n, v in record["auroc"].items()]
     also = "".join(f", {other_share} by {name}" for name, other_share in more)
     accepted = f"; the threshold accepts {record['accepted']} of the {images}" if "accepted" in record else ""
     chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
-    return f"{found} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
+    return f"{kind} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
 
 
 def _train_features(job: Job, run: Run) -> Features:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds
+from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds, wrong
 from regmixup.deployment.detection import describe_detection, measure_detection, predict_outliers
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
@@ -49,7 +48,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     rows, right, validation = job.choosing_rows, {}, {}
     for name, run in candidates.items():
         validation[name] = run.predict(photos.parts["validation"].name, device=job.device)
-        right[name] = int(_correct(validation[name])[rows].sum())
+        right[name] = len(rows) - int(wrong(validation[name])[rows].sum())
         job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
     chosen = max(reversed(right), key=right.__getitem__)  # among equals the fine-tuned one
     run = candidates[chosen]
@@ -82,6 +81,12 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     lead = f"{chosen.capitalize()}: {_accuracy(record)}."
     if outliers is not None:
         lead += f" It answers {record['detection']['accepted']} of {counted(len(outliers), 'image')} of no class."
+    note = ""
+    if request.risk is not None and predictor.promise is None:
+        note = (
+            f"You asked for at most {100 * request.risk:g} % errors; this could not be promised, so the threshold "
+            f"accepts {100 * predictor.acceptance:g} % of validation images."
+        )
     facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
     page = assemble_page(
         measured,
@@ -94,7 +99,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
         answers=replace(
             predicted_answers(predictor, test, validation[chosen], photos.parts["test"].paths),
             others=predictor.module.score(outliers.logits.double()) if outliers is not None else torch.empty(0),
-            note=_describe_no_promise(request.risk, predictor),
+            note=note,
         ),
         history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
         sections=[PageSection("making", "How it was made", definitions(facts))],
@@ -127,12 +132,14 @@ def _keep_earlier(run: Run) -> Path:
 def _read_earlier(run: Run) -> Mapping[str, Any]:
     """Return the record of an earlier call; a damaged one is replaced like any other."""
     with suppress(ValueError):
-        return read_finetuned(run.folder) or {}
+        return read_finetuned(run.folder)
     return {}
 
 
 def _fit(job: Job, run: Run) -> Predictor:
     """Return the predictor of a run, with the promise that was asked for if the images show it."""
+    outliers = job.outliers if job.request.score == AUTO else None
+    read = reader(run.transform(), 2 * (run.config.image_size,))
 
     def fit(risk: float | None = None) -> Predictor:
         return Predictor.from_run(
@@ -141,7 +148,7 @@ def _fit(job: Job, run: Run) -> Predictor:
             acceptance=job.request.acceptance,
             risk=risk,
             score=job.request.score,
-            ood=_ood_batches(job, run) if job.request.score == AUTO else None,
+            ood=(part.images for part in outliers.parts(read, size=_BATCH)) if outliers is not None else None,
             device=job.device,
         )
 
@@ -164,18 +171,6 @@ def _predict_test(job: Job, run: Run) -> Predictions:
     return run.predict(name, device=job.device)
 
 
-def _ood_batches(job: Job, run: Run) -> Iterable[Tensor] | None:
-    """Return images of no class in batches, as the network takes them; None without any."""
-    if job.outliers is None:
-        return None
-    read = reader(run.transform(), 2 * (run.config.image_size,))
-    return (part.images for part in job.outliers.parts(read, size=_BATCH))
-
-
-def _correct(predictions: Predictions) -> Tensor:
-    return predictions.logits.argmax(dim=1) == predictions.labels
-
-
 def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
     """Return the results on test images: each metric with its interval, and what the threshold does."""
     test, metrics = measured.models[0].test, {}
@@ -183,7 +178,7 @@ def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
         if row.metric in _METRICS:
             key = row.metric if row.posthoc == "none" else f"{row.metric}_calibrated"
             metrics[key] = {"value": row.value, "low": row.low, "high": row.high}
-    accepted, right = predictor.module.decide(test.logits.double())["accepted"], _correct(test)
+    accepted, right = predictor.module.decide(test.logits.double())["accepted"], ~wrong(test)
     counts = {"accepted": accepted, "accepted_right": accepted & right, "right": right}
     return {"images": len(test), **metrics, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
 
@@ -217,15 +212,6 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
         job.say(f"promise      {predictor.promise}")
     job.say(f"report       {run.folder / PAGE}")
     job.say(f"run          {run.folder}")
-
-
-def _describe_no_promise(risk: float | None, predictor: Predictor) -> str:
-    if risk is None or predictor.promise is not None:
-        return ""
-    return (
-        f"You asked for at most {100 * risk:g} % errors; this could not be promised, so the threshold accepts "
-        f"{100 * predictor.acceptance:g} % of validation images."
-    )
 
 
 def predicted_answers(

@@ -129,7 +129,9 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     if problems:
         listed = "\n".join(f"- {line}" for line in (*problems, *notes))
         raise ValueError(f"photos must be mended, {counted(len(problems), 'problem')} in {folder}:\n{listed}")
-    parts = {role: _load_hashed(name) for role, name in names.items()}
+    loaded = {role: load_files(name) for role, name in names.items()}
+    # A part that was not cut is otherwise known by the sizes of its files alone.
+    parts = {role: replace(part, digests=part.digests or hash_files(part.paths)) for role, part in loaded.items()}
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     if copies := _find_copies(parts):
         notes.append(
@@ -143,12 +145,6 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         )
     by_class = {name: counts[name] for name in parts["train"].classes}
     return PhotoFolder(folder, parts, origin, by_class, copies=len(copies), notes=tuple(notes))
-
-
-def _load_hashed(name: str) -> FolderSet:
-    """Load a part with the digests of its files: a folder's own part is otherwise known by the files' sizes alone."""
-    part = load_files(name)
-    return replace(part, digests=part.digests or hash_files(part.paths))
 
 
 def _load_wholes(folder: Path, names: Mapping[str, str]) -> tuple[list[FolderSet], list[str]]:
@@ -285,12 +281,11 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
 
     purpose: why so many, in words. without: files that do not count.
     """
-    different: dict[str, set[str]] = {name: set() for name in whole.classes}
     labels = dict(zip(whole.paths, whole.labels.tolist(), strict=True))
     labels = {file: label for file, label in labels.items() if file not in without}
-    for digest, label in zip(hash_files(list(labels)), labels.values(), strict=True):
-        different[whole.classes[label]].add(digest)
-    few = [f"{printable(name)} {len(digests)}" for name, digests in different.items() if len(digests) < least]
+    contents = set(zip(hash_files(list(labels)), labels.values(), strict=True))
+    counts = Counter(whole.classes[label] for _, label in contents)
+    few = [f"{printable(name)} {counts[name]}" for name in whole.classes if counts[name] < least]
     if not few:
         return ""
     return (

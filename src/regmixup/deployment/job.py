@@ -198,9 +198,9 @@ class Job:
         size = len(self.photos.parts["validation"])
         return torch.arange(size) if self.request.risk is None else first_rows(size)
 
-    def configure(self, *, epochs: int, init: str = "") -> TrainConfig:
-        """Return the configuration of fine-tuning or, with 0 epochs, of the probe."""
-        how: dict[str, Any] = {"method": self.request.method} if epochs else {"method": "dnn", "freeze": "always"}
+    def configure(self, *, epochs: int, init: str = "", method: str = "") -> TrainConfig:
+        """Return the configuration of fine-tuning, by default with the method asked for, or of the probe: 0 epochs."""
+        how = {"method": method or self.request.method} if epochs else {"method": "dnn", "freeze": "always"}
         train_images = self.photos.parts["train"]
         config = configure(
             BASE,
@@ -264,8 +264,8 @@ class Job:
             plan = Plan(epochs, epochs)
         else:
             self.say("pace         is measured on a few images; it decides the epochs")
-            jobs = [replace(self, request=replace(self.request, method=against))] if against else []
-            pace = fmean(measure_pace(job.configure(epochs=1), images, self.device) for job in (self, *jobs))
+            names = [self.request.method, against] if against else [self.request.method]
+            pace = fmean(measure_pace(self.configure(epochs=1, method=name), images, self.device) for name in names)
             plan = plan_epochs(len(images), pace=pace, seconds=seconds)
         write_table(path, asdict(plan))
         return plan
@@ -295,10 +295,7 @@ class Job:
         train_features, (values, labels) = features(train_images), features(validation_images)
         validation = Features(values[self.choosing_rows], labels[self.choosing_rows])
         head = fit_probe(train_features, validation, len(self.photos.classes), self.class_weight)
-        assert isinstance(model.head, torch.nn.Linear)
-        with torch.no_grad():
-            model.head.weight.copy_(head.weight)
-            model.head.bias.copy_(head.bias)
+        model.head.load_state_dict({"weight": head.weight, "bias": head.bias})
         save_tensors(path.with_name(FEATURES), {"features": train_features.values, "labels": train_features.labels}, {})
         # A run is named by the checksum of this file: images of other names or classes may give the same weights.
         images = f"{train_images.fingerprint}-{validation_images.fingerprint}"

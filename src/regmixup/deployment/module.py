@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
@@ -22,7 +24,8 @@ class Deployable(nn.Module):
 
     s(x) are the network's logits; where its head gives their variance v, s = logits / sqrt(1 + pi / 8 * v), the
     mean-field predictive. Then
-    probs = softmax(s / temperature), score = score(s), without temperature, and accepted = score <= threshold.
+    probs = softmax(s / temperature), score = score(s), without temperature, and accepted = score <= threshold. By
+    default probs are the plain softmax, and everything is accepted: before anything is fitted.
 
     network: becomes part of this module, in evaluation mode, and its constraints are baked. A module of any kind that
     maps a batch to logits, or to something that `logits_of` finds them in.
@@ -41,9 +44,9 @@ class Deployable(nn.Module):
         self,
         network: nn.Module,
         *,
-        temperature: float,
-        score: str,
-        threshold: float,
+        temperature: float = 1.0,
+        score: str = "entropy",
+        threshold: float = math.inf,
         normalize: Normalization | None = None,
     ) -> None:
         super().__init__()
@@ -64,11 +67,10 @@ class Deployable(nn.Module):
         images = to_float(images)
         if images.is_floating_point():  # a model in half or double precision takes no others
             images = images.to(next((p.dtype for p in self.parameters() if p.is_floating_point()), images.dtype))
-        head = getattr(self.network, "head", None)
-        if not (isinstance(self.network, Classifier) and isinstance(head, GaussianProcess)):
-            return precise(logits_of(self.network, images))
-        features = self.network.features(images)
-        return precise(mean_field(head(features), head.variance(features)))
+        if isinstance(self.network, Classifier) and isinstance(head := self.network.head, GaussianProcess):
+            features = self.network.features(images)
+            return precise(mean_field(head(features), head.variance(features)))
+        return precise(logits_of(self.network, images))
 
     def decide(self, logits: Tensor) -> dict[str, Tensor]:
         """Return probabilities, score and decision of logits s(x)."""
@@ -82,8 +84,5 @@ def unwrapped(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     around = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
-    while isinstance(model, around) or hasattr(model, "_orig_mod"):
-        inside = model.module if isinstance(model, around) else model._orig_mod
-        assert isinstance(inside, nn.Module)
-        model = inside
-    return model
+    inside = model.module if isinstance(model, around) else getattr(model, "_orig_mod", None)
+    return model if inside is None else unwrapped(inside)

@@ -17,10 +17,9 @@ from regmixup.config import check_count, values_of
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import MSP, Calibration, Settings
+from regmixup.deployment.calibration import Calibration, Settings
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
-from regmixup.deployment.onnx_file import OnnxProgram, load_onnx
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.networks.gp_head import GaussianProcess
@@ -108,12 +107,13 @@ class Predictor(Facts):
         """
         calibration = Calibration(**settings)
         normalize = plain_normalize(normalize)
-        module = _undecided(copy.deepcopy(unwrapped(model)), normalize)
-        logits, labels, shape, are_pixels = _run_over(module, validation_loader, "validation_loader", normalize)
+        module = Deployable(copy.deepcopy(unwrapped(model)), normalize=normalize)
+        logits, labels, shape, are_pixels = _run_over(module, validation_loader, normalize)
         validation, classes = Predictions(*check_logits(logits, labels)), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
+        ood_logits = _run_over(module, ood, shape=shape)[0] if ood is not None else None
         facts = Facts(
             class_names=names,
             input_shape=shape,
@@ -122,7 +122,7 @@ class Predictor(Facts):
             fingerprint="",
             inputs="pixels" if are_pixels and normalize is None else "as given",
             normalize=normalize,
-            **vars(calibration.fit(validation, _ood_logits(module, ood, shape))),
+            **vars(calibration.fit(validation, ood_logits)),
         )
         return cls._of(module.network, facts)
 
@@ -159,12 +159,12 @@ class Predictor(Facts):
             predictions = run.predict(dataset, root=root, device=device)
             return MeanField()(predictions) if isinstance(network.head, GaussianProcess) else predictions
 
-        predictions, shape = predict(validation), tuple(record["input"])
+        predictions, shape, ood_logits = predict(validation), tuple(record["input"]), None
         if isinstance(ood, str):
             check_ood_validation(ood, train_set)
-            ood_logits: Tensor | None = predict(ood).logits
-        else:
-            ood_logits = _ood_logits(_undecided(network), ood, shape)
+            ood_logits = predict(ood).logits
+        elif ood is not None:
+            ood_logits = _run_over(Deployable(network), ood, shape=shape)[0]
         facts = Facts(
             class_names=tuple(record["classes"]),
             input_shape=shape,
@@ -188,7 +188,7 @@ class Predictor(Facts):
         if Path(path).suffix.lower() == ".onnx":
             if model is not None or str(device or "cpu") != "cpu":
                 raise ValueError(f"{path} has its model in it and runs on the CPU: give no model and no other device")
-            facts, program = load_onnx(Path(path))
+            facts, program = files.load_onnx(Path(path))
             return cls(module=cast("Deployable", program), **values_of(facts))  # save and export refuse it
         import_components()
         facts, checksum = files.read_saved(Path(path))
@@ -231,7 +231,7 @@ class Predictor(Facts):
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _check_weights(self) -> None:
-        if isinstance(self.module, OnnxProgram):
+        if isinstance(self.module, files.OnnxProgram):
             raise ValueError(f"{self.module.path} is an exported program, without weights to write: copy that file")
 
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
@@ -322,34 +322,23 @@ def open_single(run: Run | str | Path) -> Run:
     return run
 
 
-def _undecided(network: nn.Module, normalize: Normalization | None = None) -> Deployable:
-    """Return a module for logits, before anything is fitted."""
-    return Deployable(network, temperature=1.0, score=MSP, threshold=0.0, normalize=normalize)
-
-
-def _ood_logits(module: Deployable, batches: Iterable[Any] | None, shape: tuple[int, ...]) -> Tensor | None:
-    """Return the logits (M, K) of batches of inputs of this shape, with or without labels; None for None."""
-    if batches is None:
-        return None
-    if isinstance(batches, Dataset):
-        batches = DataLoader(batches, batch_size=256)
-    return _run_over(module, batches, "ood", shape=shape, labelled=False)[0]
-
-
 @torch.no_grad()
 def _run_over(
     module: Deployable,
     batches: Iterable[Any],
-    name: str,
     normalize: Normalization | None = None,
     *,
     shape: tuple[int, ...] | None = None,
-    labelled: bool = True,
 ) -> tuple[Tensor, Tensor, tuple[int, ...], bool]:
     """Return logits (N, K) and labels (N,) of batches (x, y), the shape of an input, and whether all lie in [0, 1].
 
-    name: of the argument that the batches are. shape: that inputs must have; None, that of the first batch.
+    shape: of validation inputs, for OOD inputs, which must have it, too; their labels do not count, and they may be a
+    Dataset. None for the validation inputs themselves: that of the first batch.
     """
+    labelled = shape is None
+    name = "validation_loader" if labelled else "ood"
+    if isinstance(batches, Dataset) and not labelled:
+        batches = DataLoader(batches, batch_size=256)
     device, logits, labels, are_pixels = weights_device(module), [], [], True
     for batch in batches:
         x, y = pair_of(batch, name, labelled=labelled)

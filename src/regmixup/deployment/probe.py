@@ -52,12 +52,13 @@ class Features(NamedTuple):
 
 
 class ProbeHead(NamedTuple):
-    """A linear head: weight (K, D), bias (K,), fitted with this decay; accuracy on the validation images."""
+    """A linear head: weight (K, D), bias (K,), fitted with this decay; accuracy and NLL on the validation images."""
 
     weight: Tensor
     bias: Tensor
     decay: float
     accuracy: float
+    nll: float
 
 
 @torch.no_grad()
@@ -110,9 +111,8 @@ def fit_probe(
         logits = z_validation @ w.detach().T + b.detach()
         accuracy = float((logits.argmax(dim=1) == validation.labels).double().mean())
         nll = float(F.cross_entropy(logits, validation.labels))
-        head = ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
-        heads.append((accuracy, -nll, head))
-    return max(heads, key=lambda entry: entry[:2])[2]
+        heads.append(ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy, nll))
+    return max(heads, key=lambda head: (head.accuracy, -head.nll))
 
 
 def _minimise(w: nn.Parameter, b: nn.Parameter, z: Tensor, y: Tensor, decay: float, weights: Tensor) -> None:
@@ -138,12 +138,12 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -
     with torch.random.fork_rng([]):
         shape = (3, config.image_size, config.image_size)
         model = Run(Path(), config).build(num_classes=len(images.classes), input_shape=shape).to(device).train()
-    chosen = torch.arange(count) * len(images) // count
+    sample = images.select(torch.arange(count) * len(images) // count)
     transform = train_transform(config, shape=images.shape)
     begun = time.perf_counter()
-    x = decode_all([images.paths[i] for i in chosen.tolist()], lambda file: transform(open_rgb(file))).to(device)
+    x = decode_all(sample.paths, lambda file: transform(open_rgb(file))).to(device)
     decoding = time.perf_counter() - begun
-    y = images.labels[chosen].to(device)
+    y = sample.labels.to(device)
     steps = []
     for _ in range(_REPEATS):
         begun = time.perf_counter()
@@ -181,21 +181,15 @@ class Plan:
         return text
 
 
-def wanted_epochs(num_train: int) -> int:
-    """Return the epochs that suit a number of train images.
-
-    >>> [wanted_epochs(n) for n in (100, 800, 100_000)]
-    [30, 10, 3]
-    """
-    return min(30, max(3, math.ceil(PASSES / num_train)))
-
-
 def plan_epochs(num_train: int, *, pace: float, seconds: float) -> Plan:
     """Plan the wanted epochs, or as many as fit in `seconds`. Plan none where so few fit: fewer than wanted and than 5.
 
     >>> [plan_epochs(800, pace=0.1, seconds=s).epochs for s in (8000, 720, 360)]
     [10, 7, 0]
+    >>> [plan_epochs(images, pace=0.1, seconds=1e6).wanted for images in (100, 800, 100_000)]
+    [30, 10, 3]
     """
-    wanted, fitting = wanted_epochs(num_train), int(_MARGIN * seconds / (num_train * pace))
+    wanted = min(30, max(3, math.ceil(PASSES / num_train)))
+    fitting = int(_MARGIN * seconds / (num_train * pace))
     epochs = min(wanted, fitting) if fitting >= min(wanted, FEWEST_EPOCHS) else 0
     return Plan(epochs, wanted, pace)

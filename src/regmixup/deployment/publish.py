@@ -76,10 +76,11 @@ def publish(
             f"predictor must be made from the run {run.folder.name}, got one of the run "
             f"{predictor.fingerprint[:12] or 'of another model'}: Predictor.from_run(run)"
         )
+    tuned = read_finetuned(run.folder)
     if test:
         run.predict(test, root=root)
-    tuned = read_finetuned(run.folder)
-    test = tuned["photos"]["test"] if tuned is not None and not test else test
+    elif tuned:
+        test = tuned["photos"]["test"]
     contents = Contents(
         run=run,
         record=record,

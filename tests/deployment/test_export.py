@@ -14,7 +14,7 @@ from torch import nn
 import regmixup as rm
 from regmixup.config import encode
 from regmixup.data.decode import EXTENSIONS, EvalTransform
-from regmixup.deployment import onnx_file
+from regmixup.deployment import export
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -173,7 +173,7 @@ class TestLoading:
             program.export(tmp_path / "model.pt2")
         with pytest.raises(ValueError, match=r"model\.onnx .* runs on the CPU"):
             rm.Predictor.load(path, device="cuda")
-        monkeypatch.setattr(onnx_file, "find_spec", lambda name: None)
+        monkeypatch.setattr(export, "find_spec", lambda name: None)
         with pytest.raises(ValueError, match=r"model\.onnx needs onnxruntime to run: pip install onnxruntime"):
             rm.Predictor.load(path)
 
