@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from regmixup import networks
 from regmixup.data.reading import load_files
 from regmixup.deployment import probe
 from regmixup.deployment.probe import Features, fit_probe, plan_epochs
@@ -73,3 +74,15 @@ def test_the_pace_is_that_of_decoding_and_the_shortest_step(tmp_path, monkeypatc
     monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     assert probe.measure_pace(config, images, torch.device("cpu")) == (1 + 1) / 8
     assert probe.measure_pace(replace(config, sharpness="sam"), images, torch.device("cpu")) == (1 + 2) / 8
+
+
+@pytest.mark.parametrize(("precision", "convolutions"), [("float32", "ieee"), ("bfloat16", "tf32")])
+def test_features_are_computed_in_the_precision_of_the_configuration(tmp_path, precision, convolutions):
+    """The setting of CUDA's convolutions can be read on any machine; outside, torch rounds to TF32."""
+    images = load_files(f"folder:{write_photos(tmp_path, 1)}")
+    config = configure("imagenet-resnet50", network=BACKBONE, image_size=32, precision=precision)
+    model, settings = networks.build(BACKBONE, num_classes=3), []
+    features = model.features
+    model.features = lambda x: settings.append(torch.backends.cudnn.conv.fp32_precision) or features(x)
+    probe.compute_features(model, images, config, images.classes)
+    assert settings == [convolutions]

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.images import FolderSet, labels_among
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import autocast
+from regmixup.networks.precision import autocast, products
 from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.loading import evaluation_transform, reader, train_transform
 from regmixup.training.run import Run
@@ -78,7 +78,7 @@ def compute_features(
     features = []
     model.eval()
     for part in images.parts(read, size=_BATCH):
-        with autocast(config.precision, device):
+        with products(config.precision), autocast(config.precision, device):
             features.append(model.features(part.images.to(device)).float().cpu())
         advance(len(part))
     return Features(torch.cat(features), labels_among(images.classes, classes)[images.labels])
@@ -147,7 +147,7 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -
     steps = []
     for _ in range(_REPEATS):
         begun = time.perf_counter()
-        with autocast(config.precision, device):
+        with products(config.precision), autocast(config.precision, device):
             loss = config.objective(model, x, y, generator=torch.Generator().manual_seed(0)).loss
         loss.backward()
         loss.item()  # waits for the device
