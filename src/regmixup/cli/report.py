@@ -13,7 +13,7 @@ from regmixup.cli.parsing import Switch, parse
 from regmixup.names import printable
 from regmixup.report.openood import write_openood
 from regmixup.report.output import print_report
-from regmixup.report.results import Results
+from regmixup.report.results import load_results
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ReportVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(ReportVerb, "report", args)
     folder = Path(verb.study)
-    results = Results.open(folder if folder.is_dir() else _study_folder(verb), verb.out)
+    results = load_results(folder if folder.is_dir() else _study_folder(verb), verb.out)
     if verb.openood:
         path, text = write_openood(results)
         print(printable(text, keep="\n") + str(path))
