@@ -175,7 +175,7 @@ class Cells:
         return {
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
-            "paper": [self.aggregation.score_of(label) for label in self.labels],
+            "paper": [self.aggregation.design.score_of(label) for label in self.labels],
             "cells": cells,
         }
 

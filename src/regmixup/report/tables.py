@@ -8,7 +8,7 @@ as text and for the terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regmixup.methods import REFERENCE
@@ -107,17 +107,13 @@ def ood_sets(rows: Aggregation) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """One line of cells per method; a cell is None where nothing was measured.
-
-    ensembles: methods of several networks. own_scores: the OOD score of each method.
-    """
+    """One line of cells per method; a cell is None where nothing was measured. design: that of their aggregation."""
 
     columns: Sequence[Column]
     lines: dict[str, list[Cell | None]]
+    design: Design
     caption: str = ""
     label: str = ""
-    ensembles: frozenset[str] = frozenset()
-    own_scores: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def heads(self) -> list[str]:
@@ -126,7 +122,7 @@ class Table:
     def blocks(self) -> list[dict[str, list[Cell | None]]]:
         """Return the lines of single models and, under a rule, those of ensembles."""
         parts = (
-            {method: cells for method, cells in self.lines.items() if (method in self.ensembles) == below}
+            {method: cells for method, cells in self.lines.items() if (method in self.design.ensembles) == below}
             for below in (False, True)
         )
         return [part for part in parts if part]
@@ -168,7 +164,7 @@ class Table:
             return ""
         by_score: dict[str, list[str]] = {}
         for method in self.lines:
-            by_score.setdefault(self.own_scores[method], []).append(method)
+            by_score.setdefault(self.design.score_of(method), []).append(method)
         usual, *others = sorted(by_score, key=lambda score: -len(by_score[score]))
         exceptions = "; ".join(f"{', '.join(by_score[score])} by {score}" for score in others)
         return f"by {usual} ({exceptions})" if exceptions else f"by {usual}"
@@ -194,8 +190,7 @@ def tabulate(
                 notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
                 cell = replace(cell, notes=tuple(notes))
             lines[method].append(cell)
-    own_scores = {method: rows.score_of(method) for method in lines}
-    return Table(columns, lines, caption, label, rows.design.ensembles, own_scores)
+    return Table(columns, lines, rows.design, caption, label)
 
 
 def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Design) -> Iterator[str]:
