@@ -23,12 +23,12 @@ from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import counted, printable, shortened
 from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
-from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
+from regmixup.report.aggregation import DETECTION, PLAIN, SCALED, Aggregation
 from regmixup.report.answers import EVERYTHING, Answers
-from regmixup.report.figures import pooled_history
+from regmixup.report.figures import pooled_figures, pooled_history
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
-from regmixup.report.script_data import Cells, pooled_figures, script_constants
+from regmixup.report.script_data import Cells, script_constants
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
@@ -36,8 +36,6 @@ Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
 _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 """Scores as prose writes them, where their names are not words."""
-_PLAIN = ("nll", "temperature")
-"""Metrics of a summary that are not fractions, and so not shown in percent."""
 _MOST_SETS = 4
 _FEWEST_DRAWN = 50
 """Test images of a reliability diagram, at least: of fewer, it is a dot or two."""
@@ -209,7 +207,7 @@ def shown(metric: str, value: float, *, signed: bool = False) -> str:
     ('95.12', '0.2500', '−1.00')
     """
     sign = "+" if signed else ""
-    return (f"{value:{sign}.4f}" if metric in _PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
+    return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
 
 
 def model_names(measured: Measured) -> list[str]:

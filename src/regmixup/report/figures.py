@@ -16,6 +16,42 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Mass of the shaded region of a density of lambda, and the quantiles at which mixed images are shown (Figure 1)."""
 
 
+def pooled_figures(methods: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """Return what comes from predictions, by the position of the method; None for a method without figure data.
+
+    methods: for each the stored data of its runs. Examples are those of the first run.
+    """
+    return {
+        "reliability": [_reliability(runs) if runs else None for runs in methods],
+        "scores": [_scores(runs) if runs else None for runs in methods],
+        "path": [
+            pooled_profile([run["path"] for run in runs]) if runs and all("path" in run for run in runs) else None
+            for runs in methods
+        ],
+        "images": next((run["images"] for runs in methods for run in runs if "images" in run), []),
+        "examples": [runs[0].get("examples") if runs else None for runs in methods],
+    }
+
+
+def _reliability(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    versions = runs[0]["reliability"]
+    return {version: pooled_reliability([run["reliability"][version] for run in runs]) for version in versions}
+
+
+def _scores(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return histogram, ROC and risk-coverage curves, in thousandths, of each score that all seeds have."""
+    pooled = {}
+    for score, first in runs[0]["scores"].items():
+        if all(score in run["scores"] for run in runs):
+            curves = [run["scores"][score] for run in runs]
+            pooled[score] = {
+                "histogram": pooled_histograms(curves),
+                "roc": {name: mean_curve([seed["roc"][name] for seed in curves], 1000) for name in first["roc"]},
+                "risk": mean_curve([seed["risk"] for seed in curves], 1000, decimals=1),
+            }
+    return pooled
+
+
 def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) -> dict[str, Any]:
     """Pool the histograms of one score, in equal bins over the range of all seeds: shares of each set, times 10,000.
 

@@ -16,6 +16,7 @@ from regmixup.names import shown
 from regmixup.report.aggregation import (
     CALIBRATION,
     DETECTION,
+    PLAIN,
     SCALED,
     Aggregation,
     Cell,
@@ -54,11 +55,10 @@ def _setting_table(results: Results, setting: Setting, columns: Sequence[Column]
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity, and how a value is shown."""
+    """A quantity under a title."""
 
     title: str
     quantity: Quantity
-    percent: bool = True
 
     @property
     def heading(self) -> str:
@@ -78,7 +78,7 @@ def main_columns(rows: Aggregation) -> list[Column]:
     columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(rows)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood_sets(rows)]
     columns += [Column(title, Quantity(test, *metric)) for title, metric in CALIBRATION.items()]
-    return [*columns, Column("T", Quantity(test, "temperature", SCALED), percent=False)]
+    return [*columns, Column("T", Quantity(test, "temperature", SCALED))]
 
 
 def shift_columns(rows: Aggregation) -> list[Column]:
@@ -136,7 +136,7 @@ class Table:
     def remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
-        plain = ", ".join(column.title for column in self.columns if not column.percent)
+        plain = ", ".join(column.title for column in self.columns if column.quantity.metric in PLAIN)
         yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
         if scores := self.scores():
             yield f"AUROC {scores}: each method's own score."
@@ -184,7 +184,7 @@ def tabulate(
     """
     lines: dict[str, list[Cell | None]] = {method: [] for method in rows.labels}
     for column in columns:
-        cells = rows.column([column.quantity], percent=column.percent)
+        cells = rows.column([column.quantity])
         for method, cell in cells.items():
             if cell is not None:
                 notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
