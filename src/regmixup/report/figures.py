@@ -93,19 +93,16 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
     >>> pooled_reliability([bins, {**bins, "count": [0, 12], "confidence": [None, 0.9]}])
     [[87.5, 50.0, 100.0, 16]]
     """
-    count = np.array([seed["count"] for seed in seeds], dtype=float)
-    total = count.sum()
-    bins = []
-    for index, counts in enumerate(count.T):
-        if counts.sum():
-            # Empty bins have no mean, and no weight.
-            means = [
-                float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(counts, seeds, strict=True)) / counts.sum())
-                for name in ("confidence", "accuracy")
-            ]
-            shares = [round(100 * share, 2) for share in (*means, float(counts.sum() / total))]
-            bins.append([*shares, int(counts.sum())])
-    return bins
+    counts = np.array([seed["count"] for seed in seeds])
+    count = counts.sum(axis=0)
+    filled = count > 0
+    # Empty bins have no mean, and no weight.
+    means = [
+        np.nansum(counts * np.array([seed[name] for seed in seeds], dtype=float), axis=0)[filled] / count[filled]
+        for name in ("confidence", "accuracy")
+    ]
+    shares = (100 * np.array([*means, count[filled] / count.sum()])).round(2).T.tolist()
+    return [[*percents, n] for percents, n in zip(shares, count[filled].tolist(), strict=True)]
 
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

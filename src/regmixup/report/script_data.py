@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from regmixup.evaluation.curves import COVERAGE, FPR
-from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Cell, mean_cell
 from regmixup.report.figures import QUANTILES, mixing_figure, pooled_figures, pooled_history
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import ONE_TEMPERATURE, ood_sets, tested_set
+from regmixup.report.tables import CALIBRATION, ONE_TEMPERATURE, ood_sets, tested_set
 from regmixup.types import MEAN, Quantity
 
 MOST_SHOWN = 8

@@ -13,20 +13,18 @@ from typing import Any
 
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
-from regmixup.report.aggregation import (
-    CALIBRATION,
-    DETECTION,
-    PLAIN,
-    SCALED,
-    Aggregation,
-    Cell,
-    Design,
-    known_method,
-)  # fmt: skip
+from regmixup.report.aggregation import DETECTION, PLAIN, SCALED, Aggregation, Cell, Design, known_method
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
+CALIBRATION = {
+    "ECE": ("ece", "none"),
+    "ECE + T": ("ece", SCALED),
+    "AdaECE": ("adaptive_ece", "none"),
+    "AdaECE + T": ("adaptive_ece", SCALED),
+}
+"""Metrics of calibration by title: metric and posthoc."""
 ONE_TEMPERATURE = (
     "One T, of one companion, serves several seeds, which are then not independent: no test and no best in this column."
 )
