@@ -101,8 +101,9 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
         np.nansum(counts * np.array([seed[name] for seed in seeds], dtype=float), axis=0)[filled] / count[filled]
         for name in ("confidence", "accuracy")
     ]
-    shares = (100 * np.array([*means, count[filled] / count.sum()])).round(2).T.tolist()
-    return [[*percents, n] for percents, n in zip(shares, count[filled].tolist(), strict=True)]
+    percents = 100 * np.array([*means, count[filled] / count.sum()])
+    bins = zip(percents.T.tolist(), count[filled].tolist(), strict=True)
+    return [[*(round(percent, 2) for percent in bin_percents), n] for bin_percents, n in bins]
 
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
