@@ -139,13 +139,13 @@ class Aggregation:
         common = [seed for seed in values[0] if all(seed in by_seed for by_seed in values)] if values else []
         return {seed: math.fsum(by_seed[seed] for by_seed in values) / len(values) for seed in common}
 
-    def column(self, quantities: Sequence[Quantity], *, labels: Iterable[str] | None = None) -> dict[str, Cell | None]:
+    def column(self, quantities: Sequence[Quantity]) -> dict[str, Cell | None]:
         """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
 
-        quantities: of one metric. A single quantity has the paper's number beside it. labels: the methods; default, all
-        with a row. None stands where nothing was measured.
+        quantities: of one metric. A single quantity has the paper's number beside it. None stands where nothing was
+        measured.
         """
-        seeds = {label: self.average(quantities, label) for label in labels or self.labels}
+        seeds = {label: self.average(quantities, label) for label in self.labels}
         percent = quantities[0].metric not in PLAIN
         measured = {label: mean_cell([*values.values()], percent=percent) for label, values in seeds.items() if values}
         if len(quantities) == 1:

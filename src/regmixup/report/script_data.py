@@ -91,8 +91,8 @@ class Cells:
 
     def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
-        cells = self.aggregation.column(quantities, labels=self.labels)
-        return [compact(cell) for cell in cells.values()]
+        cells = self.aggregation.column(quantities)
+        return [compact(cells.get(label)) for label in self.labels]
 
     def families(self) -> dict[str, tuple[list[str], list[int]]]:
         """Return the corruptions, in the order of the rows, and the severities of every shifted family."""
