@@ -116,13 +116,17 @@ def score_curves(
         pairs[other.dataset] = inside_scores, score_all(outside, fitted)
     curves = {}
     for name, test_scores in id_scores.items():
-        scored = {dataset: (ids[name], oods[name]) for dataset, (ids, oods) in pairs.items() if name in oods}
-        sets = {test.dataset: test_scores, **{dataset: ood_scores for dataset, (_, ood_scores) in scored.items()}}
+        sets = {test.dataset: test_scores}
+        sets |= {dataset: ood_scores[name] for dataset, (_, ood_scores) in pairs.items() if name in ood_scores}
         low, high = _spread(sets.values())
         curves[name] = {
             "range": [low, high],
             "counts": {dataset: histogram(scores, low, high) for dataset, scores in sets.items()},
-            "roc": {dataset: roc_at(*scores) for dataset, scores in scored.items()},
+            "roc": {
+                dataset: roc_at(inside_scores[name], ood_scores[name])
+                for dataset, (inside_scores, ood_scores) in pairs.items()
+                if name in ood_scores and name in inside_scores
+            },
             "risk": risk_at(test_scores, correct),
         }
     return curves

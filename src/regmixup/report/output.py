@@ -35,7 +35,7 @@ def print_report(results: Results, console: Console) -> None:
 def write_report(results: Results | str | Path) -> list[Path]:
     """Write report.html, report.md, report.tex and report.csv into the folder of results.
 
-    results: as `load_results` returns them, or the folder of a study.
+    results: as `rm.report.load` returns them, or the folder of a study.
     """
     if not isinstance(results, Results):
         results = load_results(results)
