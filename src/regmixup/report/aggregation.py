@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from regmixup import methods
 from regmixup.methods import REFERENCE
-from regmixup.metrics.selective import SELECTIVE
 from regmixup.names import signed
 from regmixup.paper import PaperValue, paper_value_of
 from regmixup.report.significance import LEVEL, Values, best_of, compare_column, moments
@@ -20,6 +19,8 @@ DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
 PLAIN = ("nll", "temperature")
 """Metrics that are not fractions, and so not shown in percent."""
+SELECTIVE = ("aurc", "augrc", "failure_auroc")
+"""Metrics of how well a score finds a model's errors."""
 
 
 @dataclass(frozen=True)
