@@ -58,11 +58,6 @@ class Column:
     title: str
     quantity: Quantity
 
-    @property
-    def heading(self) -> str:
-        """Return the title with an arrow in the better direction."""
-        return self.title + arrow(self.quantity.metric)
-
 
 def arrow(metric: str) -> str:
     """Return the better direction of a metric for the end of a heading; "" where it has none."""
@@ -115,7 +110,7 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        return ["method", *(column.heading for column in self.columns)]
+        return ["method", *(column.title + arrow(column.quantity.metric) for column in self.columns)]
 
     def blocks(self) -> list[dict[str, list[Cell | None]]]:
         """Return the lines of single models and, under a rule, those of ensembles."""
