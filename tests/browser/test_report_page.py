@@ -17,7 +17,7 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.predictions.store import load
 from regmixup.report.evaluation_page import assemble_page, write_page
 from regmixup.report.output import write_report
-from regmixup.report.results import Results
+from regmixup.report.results import load_results
 from tests.browser.chromium import Chromium, find_browser
 
 BROWSER = find_browser()
@@ -34,7 +34,7 @@ PHONE = {"width": 390, "height": 844, "phone": True}
 
 @pytest.fixture(scope="module")
 def results(finished_study, tmp_path_factory):
-    return Results.open(finished_study.folder, tmp_path_factory.mktemp("page"))
+    return load_results(finished_study.folder, tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")

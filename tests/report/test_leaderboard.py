@@ -9,7 +9,7 @@ from scipy import stats
 
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.report.leaderboard import leaderboard, mean_ranks, rank_caption
-from regmixup.report.results import Results, RunRecord, Setting
+from regmixup.report.results import RunRecord, Setting, load_results
 from regmixup.run_folder import read_config
 from regmixup.storage import write_json
 from regmixup.study.plan import load_study
@@ -18,7 +18,7 @@ from regmixup.types import Predictions, higher_is_better
 
 @pytest.fixture(scope="module")
 def setting(finished_study):
-    (setting,) = Results.open(finished_study.folder).settings
+    (setting,) = load_results(finished_study.folder).settings
     return setting
 
 

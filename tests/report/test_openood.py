@@ -9,7 +9,7 @@ import pytest
 
 from regmixup.cli import main
 from regmixup.report.openood import COLUMNS, openood_rows, write_openood
-from regmixup.report.results import Results
+from regmixup.report.results import load_results
 
 NEAR = ["cifar100/openood-cifar10", "tiny-imagenet/openood-cifar10"]
 FAR = ["mnist/test", "svhn/test", "folder:/data/textures", "places365/test"]
@@ -18,7 +18,7 @@ ARCHIVES = Path(__file__).parents[2] / "results"
 
 @pytest.fixture(scope="module")
 def results(finished_study):
-    return Results.open(finished_study.folder)
+    return load_results(finished_study.folder)
 
 
 def measured(results, names, test="cifar10/openood-test"):

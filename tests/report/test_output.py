@@ -12,13 +12,13 @@ from rich.console import Console
 from regmixup import report
 from regmixup.report.leaderboard import mean_ranks
 from regmixup.report.output import print_report, write_report
-from regmixup.report.results import Results
+from regmixup.report.results import Results, load_results
 from regmixup.storage import read_table, write_json
 
 
 @pytest.fixture(scope="module")
 def written(finished_study, tmp_path_factory):
-    results = Results.open(finished_study.folder, tmp_path_factory.mktemp("report"))
+    results = load_results(finished_study.folder, tmp_path_factory.mktemp("report"))
     return results, {path.name: path.read_text() for path in write_report(results)}
 
 
@@ -60,7 +60,7 @@ def test_rows_that_lost_a_line_are_refused_with_the_way_out(finished_study, tmp_
     with pytest.raises(
         ValueError, match=r"rows\.csv: its content has changed .* `regmixup study` makes the file again"
     ):
-        Results.open(folder)
+        load_results(folder)
 
 
 @pytest.mark.parametrize("key", ["rows_digest", "runs", "calibration"])
@@ -71,7 +71,7 @@ def test_a_study_of_another_version_is_named(finished_study, tmp_path, key):
         table.pop(key, None)
     write_json(tmp_path / "study" / "study.json", record)
     with pytest.raises(ValueError, match=rf"study\.json is of another version .*'{key}'.*`regmixup study` makes"):
-        Results.open(tmp_path / "study")
+        load_results(tmp_path / "study")
 
 
 def test_what_was_selected_is_on_the_page_and_in_markdown(written, tmp_path):
@@ -126,7 +126,7 @@ def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
 
 def test_a_folder_without_a_study_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"holds no results of a study: it has no study\.json"):
-        Results.open(tmp_path)
+        load_results(tmp_path)
 
 
 def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):

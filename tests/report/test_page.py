@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 import pytest
 
 from regmixup.report.page import LATER_FIELDS, definitions, fill, render, sources
-from regmixup.report.results import Results, RunRecord
+from regmixup.report.results import RunRecord, load_results
 from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_provenance
 
 
 @pytest.fixture(scope="module")
 def results(finished_study):
-    return Results.open(finished_study.folder)
+    return load_results(finished_study.folder)
 
 
 def page(results):
@@ -129,7 +129,7 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
         return older if run.label == "dnn" else found | {"ema": 0.99}
 
     monkeypatch.setattr(RunRecord, "config", property(config))
-    (setting,) = Results.open(finished_study.folder).settings
+    (setting,) = load_results(finished_study.folder).settings
     facts = sources(setting)
     assert not re.search(r"\b(betas|plugins|ema|select) ", facts["recipe"])
     assert facts["dnn"] == "objective ERM, ema 0.0, posthoc none"
@@ -149,7 +149,7 @@ def test_what_a_run_has_instead_of_its_methods_own_parts_is_a_note(results):
 def test_the_title_of_a_setting_names_every_network_that_a_grid_varies(finished_study, monkeypatch):
     own = RunRecord.config.func
     monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"network": f"{run.label}-net"}))
-    (setting,) = Results.open(finished_study.folder).settings
+    (setting,) = load_results(finished_study.folder).settings
     assert setting.title == "dnn-net on digits, regmixup-net on digits"
 
 
@@ -196,7 +196,7 @@ def test_a_section_of_ones_own_is_made_of_escaped_cells():
 
 def test_without_figure_data_the_tables_remain(results, monkeypatch):
     monkeypatch.setattr(RunRecord, "figures", property(lambda run: {}))
-    text = page(Results.open(results.folder))
+    text = page(load_results(results.folder))
     for absent in ('id="explorer"', 'id="profiles"', 'id="calibration"', 'id="selective"'):
         assert absent not in text
     for present in ('id="results"', 'id="shift"', 'id="detection"'):

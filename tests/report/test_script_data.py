@@ -20,7 +20,7 @@ from regmixup.report.figures import (
     pooled_profile,
     pooled_reliability,
 )
-from regmixup.report.results import Results, RunRecord
+from regmixup.report.results import RunRecord, load_results
 from regmixup.report.script_data import compact, script_data
 from regmixup.report.tables import ONE_TEMPERATURE, Column, study_tables, tabulate
 from regmixup.training.config import configure
@@ -29,7 +29,7 @@ from regmixup.types import Row
 
 @pytest.fixture(scope="module")
 def setting(finished_study):
-    return script_data(Results.open(finished_study.folder))["settings"][0]
+    return script_data(load_results(finished_study.folder))["settings"][0]
 
 
 def test_histograms_of_seeds_with_other_ranges_add_up_to_that_of_all_samples():
@@ -117,7 +117,7 @@ def test_a_cell_for_the_script_has_what_the_tables_show():
 
 def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
     """regmixup's runs stand in for mixup's, which the paper scores by entropy, and dnn's by Dempster-Shafer."""
-    results = Results.open(finished_study.folder)
+    results = load_results(finished_study.folder)
     runs = [replace(run, label="mixup", score="entropy") if run.label == "regmixup" else run for run in results.runs]
     rows = [replace(row, method="mixup") if row.method == "regmixup" else row for row in results.rows]
     results = replace(results, runs=runs, rows=rows)
@@ -132,7 +132,7 @@ def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
 
 
 def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several_seeds(finished_study):
-    results = Results.open(finished_study.folder)
+    results = load_results(finished_study.folder)
     assert {run.calibration for run in results.runs} == {"holdout"}
     results = replace(results, runs=[replace(run, calibration="companion") for run in results.runs])
     (found,) = script_data(results)["settings"]
@@ -157,7 +157,7 @@ def test_an_average_over_quantities_is_taken_seed_by_seed():
 
 
 def test_the_mean_of_all_corruptions_is_the_row_of_the_evaluation(finished_study, setting):
-    rows = Results.open(finished_study.folder).rows
+    rows = load_results(finished_study.folder).rows
     values = [r.value for r in rows if (r.method, r.corruption, r.metric, r.posthoc) == ("dnn", "mean", "ece", "none")]
     metric = next(one for one in setting["shift"][0]["metrics"] if one["title"] == "ECE")
     assert metric["cells"][0][-1][0][0] == pytest.approx(100 * sum(values) / 2, abs=0.006)
@@ -166,12 +166,12 @@ def test_the_mean_of_all_corruptions_is_the_row_of_the_evaluation(finished_study
 
 
 def test_every_score_that_was_measured_can_be_picked(finished_study, setting):
-    measured = {row.score for row in Results.open(finished_study.folder).rows if row.metric == "auroc"}
+    measured = {row.score for row in load_results(finished_study.folder).rows if row.metric == "auroc"}
     assert set(setting["detection"]["scores"]) == measured == set(setting["scores"][0])
 
 
 def test_fisher_curves_come_from_the_shifted_sets(finished_study, setting):
-    rows = Results.open(finished_study.folder).rows
+    rows = load_results(finished_study.folder).rows
     values = [r.value for r in rows if (r.method, r.severity, r.metric) == ("regmixup", 5, "fisher_criterion")]
     assert len(values) == 2
     assert setting["fisher"][0]["corruptions"] == ["contrast"]
@@ -182,4 +182,4 @@ def test_only_methods_that_mix_images_have_a_density_of_lambda(finished_study, s
     assert [(one["method"], one["alpha"]) for one in setting["mixing"]] == [("regmixup", 20.0)]
     augmix = encode(configure("digits", "augmix"))
     monkeypatch.setattr(RunRecord, "config", property(lambda run: augmix))
-    assert script_data(Results.open(finished_study.folder))["settings"][0]["mixing"] == []
+    assert script_data(load_results(finished_study.folder))["settings"][0]["mixing"] == []

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from regmixup.paper import PaperValue
-from regmixup.report.aggregation import Cell, Quantity
+from regmixup.report.aggregation import Cell, Design, Quantity
 from regmixup.report.significance import best_of
 from regmixup.report.tables import Column, Table
 from regmixup.report.writers import print_table, to_latex, to_markdown
@@ -18,7 +18,7 @@ from .reading import check_latex, read_markdown
 def one_line(*cells, heads=None, **fields):
     """A table of one method."""
     columns = [Column(head, Quantity("", "temperature")) for head in heads or ["x"] * len(cells)]
-    return Table(columns, {"a": list(cells)}, **fields)
+    return Table(columns, {"a": list(cells)}, Design(), **fields)
 
 
 def number(mean, **fields):
@@ -75,7 +75,7 @@ def table(methods, quantities=("accuracy", "AUROC digits-mirrored"), caption="Ti
     lines = {
         method: [Cell((10 + next(numbers) / 100) / 100, 0.0123, 5, True) for _ in quantities] for method in methods
     }
-    return Table([Column(title, Quantity("", "accuracy")) for title in quantities], lines, caption)
+    return Table([Column(title, Quantity("", "accuracy")) for title in quantities], lines, Design(), caption)
 
 
 def printed(shown, width):
@@ -115,5 +115,5 @@ def test_names_are_not_markup_and_a_missing_cell_is_a_dash():
     text = "\n".join(printed(shown, 80))
     for name in ("[red]dnn", "AUROC folder:[bold]x", "[b]title"):
         assert name in text
-    gap = Table([Column("accuracy", Quantity("", "accuracy"))], {"dnn": [None]})
+    gap = Table([Column("accuracy", Quantity("", "accuracy"))], {"dnn": [None]}, Design())
     assert ["accuracy", "↑", "-"] in [line.split() for line in printed(gap, 40)]

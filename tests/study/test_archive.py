@@ -14,7 +14,7 @@ from regmixup import predictions, run_folder
 from regmixup.cli import main
 from regmixup.metrics import scores
 from regmixup.report.output import write_report
-from regmixup.report.results import Results
+from regmixup.report.results import load_results
 from regmixup.run_folder import ARCHIVED, check_archive, rows_path
 from regmixup.storage import read_rows, read_table
 from regmixup.study.archive import archived_rows, find_archive, write_archive
@@ -112,7 +112,7 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed
     assert check_archive(here / gone.name) is None
-    for one in write_report(Results.open(folder)):
+    for one in write_report(load_results(folder)):
         assert one.stat().st_size > 0
 
 

@@ -12,7 +12,7 @@ from regmixup import metrics
 from regmixup.metrics import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
-from regmixup.report.results import Results
+from regmixup.report.results import load_results
 from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
@@ -144,7 +144,7 @@ def test_a_study_that_stops_has_a_report_of_what_is_done(finished_study, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         run_study(finished_study.study, tmp_path, device="cpu", progress=StopAfterOne())
     with pytest.warns(UserWarning, match="left out of the table"):
-        results = Results.open(collect(finished_study.study, tmp_path))
+        results = load_results(collect(finished_study.study, tmp_path))
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.runs) == 1
     assert "<dt>dnn</dt>" in render(results, study_tables(results))

@@ -13,7 +13,7 @@ from regmixup.cli.parsing import Switch, parse
 from regmixup.names import printable
 from regmixup.report.openood import write_openood
 from regmixup.report.output import print_report
-from regmixup.report.results import Results
+from regmixup.report.results import load_results
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,14 @@ class ReportVerb:
 def main(args: Sequence[str]) -> None:
     verb = parse(ReportVerb, "report", args)
     folder = Path(verb.study)
-    results = Results.open(folder if folder.is_dir() else _study_folder(verb), verb.out)
+    if not folder.is_dir():  # a study by name or file
+        from regmixup.study.plan import load_study
+        from regmixup.study.runner import collect
+
+        folder = collect(load_study(verb.study), verb.runs, verb.out)
+    results = load_results(folder, verb.out)
     if verb.openood:
         path, text = write_openood(results)
         print(printable(text, keep="\n") + str(path))
     else:
         print_report(results, Console())
-
-
-def _study_folder(verb: ReportVerb) -> Path:
-    """Return the folder of a study by name or file, with the rows of all its runs that are archived or measured."""
-    from regmixup.study.plan import load_study
-    from regmixup.study.runner import collect
-
-    folder = collect(load_study(verb.study), verb.runs, verb.out)
-    if folder is None:
-        raise ValueError(
-            f"runs must hold results of the study {verb.study}, got {verb.runs}: no run of it is done there"
-        )
-    return folder

@@ -107,9 +107,9 @@ def main(args: Sequence[str]) -> None:
         )
     if (folder / "rows.csv").is_file():
         from regmixup.report.output import print_report
-        from regmixup.report.results import Results
+        from regmixup.report.results import load_results
 
-        print_report(Results.open(folder), console)
+        print_report(load_results(folder), console)
     if verb.minutes is not None:
         print(f"left   {estimate(look())}")
 

@@ -13,36 +13,27 @@ script_data.py. The page of one or two models is made by evaluation_page.py and,
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regmixup.evaluation.evaluate import ModelPredictions
     from regmixup.report.evaluation_page import write_page
-    from regmixup.report.results import Results
+    from regmixup.report.output import write_report as build
+    from regmixup.report.results import load_results as load
 
 __all__ = ["ModelPredictions", "build", "load", "write_page"]
 
-_PLACES = {"ModelPredictions": "regmixup.evaluation.evaluate", "write_page": "regmixup.report.evaluation_page"}
+_PLACES = {
+    "ModelPredictions": "evaluation.evaluate.ModelPredictions",
+    "build": "report.output.write_report",
+    "load": "report.results.load_results",
+    "write_page": "report.evaluation_page.write_page",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs torch when it is asked for."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
-
-
-def load(folder: str | Path, out: str | Path | None = None) -> Results:
-    """Read the folder of a study, for a report there or in the folder `out`."""
-    from regmixup.report.results import Results
-
-    return Results.open(folder, out)
-
-
-def build(results: Results | str | Path) -> list[Path]:
-    """Write report.html, report.md, report.tex and report.csv. results: as read, or the folder of a study."""
-    from regmixup.report.output import write_report
-    from regmixup.report.results import Results
-
-    return write_report(results if isinstance(results, Results) else Results.open(results))
+    module, _, attribute = _PLACES[name].rpartition(".")
+    return getattr(import_module(f"regmixup.{module}"), attribute)

@@ -17,15 +17,10 @@ SCALED = "temperature"
 """The posthoc of values that depend on T."""
 DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
+PLAIN = ("nll", "temperature")
+"""Metrics that are not fractions, and so not shown in percent."""
 SELECTIVE = ("aurc", "augrc", "failure_auroc")
 """Metrics of how well a score finds a model's errors."""
-CALIBRATION = {
-    "ECE": ("ece", "none"),
-    "ECE + T": ("ece", SCALED),
-    "AdaECE": ("adaptive_ece", "none"),
-    "AdaECE + T": ("adaptive_ece", SCALED),
-}
-"""Metrics of calibration by title: metric and posthoc."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +77,22 @@ class Design:
 
     one_temperature: methods with one T for several seeds. untested: methods that are never compared with the
     reference, with the reason. ensembles: methods of several networks, which are not the best single model.
-    scores: the OOD score of each method, as its study recorded it; default, `paper_score`.
+    scores: the OOD score of each method, as its study recorded it.
     """
 
     one_temperature: frozenset[str] = frozenset()
     untested: Mapping[str, str] = field(default_factory=dict)
     ensembles: frozenset[str] = frozenset()
     scores: Mapping[str, str] = field(default_factory=dict)
+
+    def score_of(self, label: str) -> str:
+        """Return a method's own OOD score: as recorded, or that of METHODS; Dempster-Shafer for unknown methods.
+
+        >>> [Design().score_of(label) for label in ("mixup", "mixup(alpha=1)", "something-new")]
+        ['entropy', 'entropy', 'dempster_shafer']
+        """
+        known = known_method(label)
+        return self.scores.get(label) or (known.score if known is not None else "dempster_shafer")
 
 
 class Aggregation:
@@ -118,14 +122,10 @@ class Aggregation:
         the paper has none, are by the maximum probability (MSP), as others report them.
         """
         if not quantity.score and quantity.metric in DETECTION:
-            quantity = quantity._replace(score=self.score_of(label))
+            quantity = quantity._replace(score=self.design.score_of(label))
         elif not quantity.score and quantity.metric in SELECTIVE:
             quantity = quantity._replace(score="max_probability")
         return self._rows.get(quantity, {}).get(label, [])
-
-    def score_of(self, label: str) -> str:
-        """Return a method's own OOD score."""
-        return self.design.scores.get(label) or paper_score(label)
 
     def values(self, quantity: Quantity, label: str) -> Values:
         """Return a method's values by seed; empty where nothing was measured."""
@@ -140,15 +140,14 @@ class Aggregation:
         common = [seed for seed in values[0] if all(seed in by_seed for by_seed in values)] if values else []
         return {seed: math.fsum(by_seed[seed] for by_seed in values) / len(values) for seed in common}
 
-    def column(
-        self, quantities: Sequence[Quantity], *, labels: Iterable[str] | None = None, percent: bool = True
-    ) -> dict[str, Cell | None]:
+    def column(self, quantities: Sequence[Quantity]) -> dict[str, Cell | None]:
         """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
 
-        quantities: of one metric. A single quantity has the paper's number beside it. labels: the methods; default, all
-        with a row. None stands where nothing was measured.
+        quantities: of one metric. A single quantity has the paper's number beside it. None stands where nothing was
+        measured.
         """
-        seeds = {label: self.average(quantities, label) for label in labels or self.labels}
+        seeds = {label: self.average(quantities, label) for label in self.labels}
+        percent = quantities[0].metric not in PLAIN
         measured = {label: mean_cell([*values.values()], percent=percent) for label, values in seeds.items() if values}
         if len(quantities) == 1:
             for label, cell in measured.items():
@@ -191,13 +190,3 @@ def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
 def known_method(label: str) -> methods.Method | None:
     """Return the method that a label names; `mixup(alpha=1)` is mixup."""
     return methods.METHODS.get(label.partition("(")[0])
-
-
-def paper_score(label: str) -> str:
-    """Return a method's OOD score, the paper's where it has one; Dempster-Shafer for unknown methods.
-
-    >>> paper_score("mixup"), paper_score("mixup(alpha=1)"), paper_score("something-new")
-    ('entropy', 'entropy', 'dempster_shafer')
-    """
-    known = known_method(label)
-    return known.score if known is not None else "dempster_shafer"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,12 @@ from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import counted, printable, shortened
 from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
-from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
+from regmixup.report.aggregation import DETECTION, PLAIN, SCALED, Aggregation
 from regmixup.report.answers import EVERYTHING, Answers
-from regmixup.report.figures import pooled_history
+from regmixup.report.figures import pooled_figures, pooled_history
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
-from regmixup.report.script_data import Cells, pooled_figures, script_constants
+from regmixup.report.script_data import Cells, script_constants
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
@@ -35,8 +36,6 @@ Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
 _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 """Scores as prose writes them, where their names are not words."""
-_PLAIN = ("nll", "temperature")
-"""Metrics of a summary that are not fractions, and so not shown in percent."""
 _MOST_SETS = 4
 _FEWEST_DRAWN = 50
 """Test images of a reliability diagram, at least: of fewer, it is a dot or two."""
@@ -167,9 +166,10 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     lines = []
     for title, place in wanted:
         if place in tables[0]:
-            cells = [_value_cell(table.get(place)) for table in tables]
+            values: list[Row | Difference | None] = [table.get(place) for table in tables]
             if len(tables) > 1:
-                cells.append(_difference_cell(place.metric, measured.differences.get(place)))
+                values.append(measured.differences.get(place))
+            cells = [_value_cell(place.metric, value) if value is not None else None for value in values]
             lines.append(SummaryLine(title, place, cells))
     return lines
 
@@ -186,17 +186,13 @@ def score_name(score: str) -> str:
     return _SCORES.get(score, score.replace("_", " "))
 
 
-def _value_cell(row: Row | None) -> ValueCell | None:
-    if row is None:
-        return None
-    return ValueCell(row.value, shown(row.metric, row.value), _interval(row.metric, row.low, row.high))
-
-
-def _difference_cell(metric: str, difference: Difference | None) -> ValueCell | None:
-    if difference is None:
-        return None
-    bounds = _interval(metric, difference.low, difference.high, signed=True)
-    return ValueCell(difference.value, shown(metric, difference.value, signed=True), bounds, difference.better)
+def _value_cell(metric: str, measured: Row | Difference) -> ValueCell:
+    """Return the cell of a value, or of a difference, which has a sign."""
+    better = measured.better if isinstance(measured, Difference) else None
+    write = partial(shown, metric, signed=isinstance(measured, Difference))
+    low, high = measured.low, measured.high
+    bounds = "" if low is None or high is None else f"{write(low)} to {write(high)}"
+    return ValueCell(measured.value, write(measured.value), bounds, better)
 
 
 def _summary_score(measured: Measured, score: str | None) -> str:
@@ -211,13 +207,7 @@ def shown(metric: str, value: float, *, signed: bool = False) -> str:
     ('95.12', '0.2500', '−1.00')
     """
     sign = "+" if signed else ""
-    return (f"{value:{sign}.4f}" if metric in _PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
-
-
-def _interval(metric: str, low: float | None, high: float | None, *, signed: bool = False) -> str:
-    if low is None or high is None:
-        return ""
-    return f"{shown(metric, low, signed=signed)} to {shown(metric, high, signed=signed)}"
+    return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
 
 
 def model_names(measured: Measured) -> list[str]:
@@ -243,12 +233,12 @@ class _IntervalCells(Cells):
         if len(rows) > 1:
             return [mean, None, 1, None, 0, 0, None, []]
         row = rows[0]
-        facts = [_interval(row.metric, row.low, row.high)]
-        apart = _difference_cell(row.metric, self.differences.get(row.quantity))
-        better = apart.better if apart is not None else None  # of the first model
-        if apart is not None and first:
-            mark = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better]
-            facts.append(mark + apart.text + (f" ({apart.bounds})" if apart.bounds else ""))
+        facts = [_value_cell(row.metric, row).bounds]
+        difference = self.differences.get(row.quantity)
+        better = difference.better if difference is not None else None  # of the first model
+        if difference is not None and first:
+            mark, cell = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better], _value_cell(row.metric, difference)
+            facts.append(mark + cell.text + (f" ({cell.bounds})" if cell.bounds else ""))
         verdict = {True: 1, False: -1, None: 0}[better] if first else 0
         best = int(better == first)  # the second where the first is worse
         return [mean, None, row.n, None, verdict, best, None, [*filter(None, facts)]]
@@ -273,7 +263,8 @@ def _page_data(
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
     figures = []
     for model, of_model in zip(measured.models, measured.rows, strict=True):
-        versions, ood = _versions(model, of_model), [_treated(model, predictions) for predictions in model.ood]
+        ood = [(model.posthoc or as_given)(predictions) for predictions in model.ood]
+        versions = _versions(model, of_model)
         drawn = model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
         figures.append([drawn])  # as of a method with one run
     setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
@@ -284,17 +275,13 @@ def _look(images: Look | Sequence[Any]) -> Look:
     return images if callable(images) else lambda places: [images[place] for place in places]
 
 
-def _treated(model: ModelPredictions, predictions: Predictions, *temperature: float) -> Predictions:
-    """Return predictions after the posthoc map, which needs no argument for a temperature where there is none."""
-    return (model.posthoc or as_given)(predictions, *temperature)
-
-
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:
     """Return the test predictions as they are and, where there is a temperature, with it."""
-    versions = {"none": _treated(model, model.test)}
+    posthoc = model.posthoc or as_given
+    versions = {"none": posthoc(model.test)}  # a map needs no argument for a temperature where there is none
     for row in rows:
         if row.metric == "temperature":
-            versions[SCALED] = _treated(model, model.test, row.value)
+            versions[SCALED] = posthoc(model.test, row.value)
     return versions
 
 

@@ -16,6 +16,42 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Mass of the shaded region of a density of lambda, and the quantiles at which mixed images are shown (Figure 1)."""
 
 
+def pooled_figures(methods: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """Return what comes from predictions, by the position of the method; None for a method without figure data.
+
+    methods: for each the stored data of its runs. Examples are those of the first run.
+    """
+    return {
+        "reliability": [_reliability(runs) if runs else None for runs in methods],
+        "scores": [_scores(runs) if runs else None for runs in methods],
+        "path": [
+            pooled_profile([run["path"] for run in runs]) if runs and all("path" in run for run in runs) else None
+            for runs in methods
+        ],
+        "images": next((run["images"] for runs in methods for run in runs if "images" in run), []),
+        "examples": [runs[0].get("examples") if runs else None for runs in methods],
+    }
+
+
+def _reliability(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    versions = runs[0]["reliability"]
+    return {version: pooled_reliability([run["reliability"][version] for run in runs]) for version in versions}
+
+
+def _scores(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return histogram, ROC and risk-coverage curves, in thousandths, of each score that all seeds have."""
+    pooled = {}
+    for score, first in runs[0]["scores"].items():
+        if all(score in run["scores"] for run in runs):
+            curves = [run["scores"][score] for run in runs]
+            pooled[score] = {
+                "histogram": pooled_histograms(curves),
+                "roc": {name: mean_curve([seed["roc"][name] for seed in curves], 1000) for name in first["roc"]},
+                "risk": mean_curve([seed["risk"] for seed in curves], 1000, decimals=1),
+            }
+    return pooled
+
+
 def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) -> dict[str, Any]:
     """Pool the histograms of one score, in equal bins over the range of all seeds: shares of each set, times 10,000.
 
@@ -57,19 +93,17 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
     >>> pooled_reliability([bins, {**bins, "count": [0, 12], "confidence": [None, 0.9]}])
     [[87.5, 50.0, 100.0, 16]]
     """
-    count = np.array([seed["count"] for seed in seeds], dtype=float)
-    total = count.sum()
-    bins = []
-    for index, counts in enumerate(count.T):
-        if counts.sum():
-            # Empty bins have no mean, and no weight.
-            means = [
-                float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(counts, seeds, strict=True)) / counts.sum())
-                for name in ("confidence", "accuracy")
-            ]
-            shares = [round(100 * share, 2) for share in (*means, float(counts.sum() / total))]
-            bins.append([*shares, int(counts.sum())])
-    return bins
+    counts = np.array([seed["count"] for seed in seeds])
+    count = counts.sum(axis=0)
+    filled = count > 0
+    # Empty bins have no mean, and no weight.
+    means = [
+        np.nansum(counts * np.array([seed[name] for seed in seeds], dtype=float), axis=0)[filled] / count[filled]
+        for name in ("confidence", "accuracy")
+    ]
+    percents = 100 * np.array([*means, count[filled] / count.sum()])
+    bins = zip(percents.T.tolist(), count[filled].tolist(), strict=True)
+    return [[*(round(percent, 2) for percent in bin_percents), n] for bin_percents, n in bins]
 
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

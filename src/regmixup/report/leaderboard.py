@@ -19,6 +19,10 @@ from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
+RANKED = ("near-OOD AUROC by MSP", "AUROC by MSP", "AUGRC", "NLL")
+"""Columns that count for `mean_ranks`, beside the accuracies under shift, which count together."""
+_UNITS = {"augrc": (1000.0, 2), "nll": (1.0, 3)}
+"""For metrics that are not shown in percent, the factor to the unit that is, and the decimals."""
 
 
 class ValueCell(NamedTuple):
@@ -39,27 +43,13 @@ class Leaderboard:
     lines: Mapping[str, Sequence[ValueCell | None]]
 
 
-@dataclass(frozen=True)
-class _Column:
-    """The mean over some quantities of one metric. scale: to the unit that is shown, with so many decimals.
-
-    rank: what it counts for in `mean_ranks`, alone or together with other columns; "" for nothing.
-    """
-
-    title: str
-    quantities: Sequence[Quantity]
-    scale: float = 100.0
-    decimals: int = 2
-    rank: str = ""
-
-
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    heads = [column.title + arrow(column.quantities[0].metric) for column in columns]
+    heads = [title + arrow(quantities[0].metric) for title, quantities in columns.items()]
     lines: dict[str, list[ValueCell | None]] = {}
     for label in setting.labels:
-        measured = [_measured(setting, column, label) for column in columns]
+        measured = [_measured(setting, quantities, label) for quantities in columns.values()]
         lines[label] = [*measured, _images(setting.of(label)[0]), _minutes(setting.of(label))]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     caption = (
@@ -133,45 +123,48 @@ def _worded(seeds: Sequence[int]) -> str:
 def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
     """Return what counts for mean ranks, each with the quantities it is the mean of: all shifted sets are one rank."""
     ranked: dict[str, list[Quantity]] = {}
-    for column in _columns(setting):
-        if column.rank:
-            ranked.setdefault(column.rank, []).extend(column.quantities)
+    for title, quantities in _columns(setting).items():
+        if quantities[0].corruption == MEAN:
+            ranked.setdefault("accuracy under shift", []).extend(quantities)
+        elif title in RANKED:
+            ranked[title] = quantities
     return ranked
 
 
-def _columns(setting: Setting) -> list[_Column]:
-    """Return the columns that some method has values for."""
+def _columns(setting: Setting) -> dict[str, list[Quantity]]:
+    """Return the columns that some method has values for: by title, the quantities that each is the mean of."""
     rows = setting.aggregation
     test = tested_set(rows)
-    columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
-    for name in shifted_sets(rows):
-        accuracy = [Quantity(name, "accuracy", corruption=MEAN)]
-        columns.append(_Column(f"accuracy {name}", accuracy, rank="accuracy under shift"))
+    columns = {"accuracy": [Quantity(test, "accuracy")]}
+    columns |= {f"accuracy {name}": [Quantity(name, "accuracy", corruption=MEAN)] for name in shifted_sets(rows)}
     ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(rows)]
     near_families = NEAR.get(test.partition("/")[0], ())
     near = [quantity for quantity in ood if quantity.dataset.partition("/")[0] in near_families]
     if near:
-        columns.append(_Column("near-OOD AUROC by MSP", near, rank="near-OOD AUROC by MSP"))
-        columns.append(_Column("far-OOD AUROC by MSP", [quantity for quantity in ood if quantity not in near]))
+        columns["near-OOD AUROC by MSP"] = near
+        columns["far-OOD AUROC by MSP"] = [quantity for quantity in ood if quantity not in near]
     else:
-        columns.append(_Column("AUROC by MSP", ood, rank="AUROC by MSP"))
-    columns += [
-        _Column("ECE", [Quantity(test, "ece")]),
-        _Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], scale=1000.0, rank="AUGRC"),
-        _Column("NLL", [Quantity(test, "nll")], scale=1.0, decimals=3, rank="NLL"),
-    ]
-    return [column for column in columns if any(rows.average(column.quantities, label) for label in setting.labels)]
+        columns["AUROC by MSP"] = ood
+    columns["ECE"] = [Quantity(test, "ece")]
+    columns["AUGRC"] = [Quantity(test, "augrc", score="max_probability")]
+    columns["NLL"] = [Quantity(test, "nll")]
+    return {
+        title: quantities
+        for title, quantities in columns.items()
+        if any(rows.average(quantities, label) for label in setting.labels)
+    }
 
 
-def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None:
-    values = [column.scale * value for value in setting.aggregation.average(column.quantities, label).values()]
+def _measured(setting: Setting, quantities: Sequence[Quantity], label: str) -> ValueCell | None:
+    scale, decimals = _UNITS.get(quantities[0].metric, (100.0, 2))
+    values = [scale * value for value in setting.aggregation.average(quantities, label).values()]
     if not values:
         return None
     mean, bounds = sum(values) / len(values), mean_interval(values)
-    shown = f"{mean:.{column.decimals}f}"
+    shown = f"{mean:.{decimals}f}"
     if bounds is None:
         return ValueCell(mean, shown, "one seed")
-    low, high = (f"{bound:.{column.decimals}f}".replace("-", "−") for bound in bounds)
+    low, high = (f"{bound:.{decimals}f}".replace("-", "−") for bound in bounds)
     return ValueCell(mean, shown, f"{low} to {high}")
 
 

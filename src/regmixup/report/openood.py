@@ -13,6 +13,7 @@ from pathlib import Path
 
 from regmixup.names import counted
 from regmixup.report.aggregation import Aggregation
+from regmixup.report.leaderboard import NEAR
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import Values
 from regmixup.report.tables import ood_sets, tested_set
@@ -21,10 +22,10 @@ from regmixup.types import Quantity
 
 GROUPS = {
     family: {
-        "Near-OOD": (f"{other}/openood-{family}", f"tiny-imagenet/openood-{family}"),
-        "Far-OOD": ("mnist", "svhn/test", "textures", "places365"),
+        "Near-OOD": [f"{near}/openood-{family}" for near in near_families],
+        "Far-OOD": ["mnist", "svhn/test", "textures", "places365"],
     }
-    for family, other in (("cifar10", "cifar100"), ("cifar100", "cifar10"))
+    for family, near_families in NEAR.items()
 }
 """The sets of each group by the train set's family; a set without a slash is any dataset, or folder, of that name."""
 POSTPROCESSORS = {

@@ -9,7 +9,7 @@ from rich.console import Console
 from regmixup.names import printable
 from regmixup.report.leaderboard import mean_ranks, rank_caption
 from regmixup.report.page import render
-from regmixup.report.results import Results
+from regmixup.report.results import Results, load_results
 from regmixup.report.tables import SELECTION, selection_table, study_tables
 from regmixup.report.writers import escape_markdown, markdown_table, print_table, to_csv, to_latex, to_markdown
 from regmixup.storage import write_text
@@ -32,8 +32,13 @@ def print_report(results: Results, console: Console) -> None:
         console.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
-def write_report(results: Results) -> list[Path]:
-    """Write report.html, report.md, report.tex and report.csv into the results' folder."""
+def write_report(results: Results | str | Path) -> list[Path]:
+    """Write report.html, report.md, report.tex and report.csv into the folder of results.
+
+    results: as `rm.report.load` returns them, or the folder of a study.
+    """
+    if not isinstance(results, Results):
+        results = load_results(results)
     if not any(setting.rows for setting in results.settings):
         raise ValueError(f"{results.folder} has no row of a finished run: there is nothing to report yet")
     tables = study_tables(results)

@@ -148,17 +148,17 @@ def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
     configs = {}
     for label in setting.labels:
-        config = setting.of(label)[0].config
-        configs[label] = config | LATER_FIELDS | config  # its own fields come first, in their order
+        run = setting.of(label)[0]
+        # Its own fields come first, in their order.
+        configs[label] = run.config | LATER_FIELDS | run.config | {"posthoc": run.posthoc}
     records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
-    names = [name for name in first if name not in ("kind", "seed", "train_set")]
+    names = [name for name in first if name not in ("kind", "seed", "train_set", "posthoc")]
     unlike = [name for name in names if any(config.get(name) != first[name] for config in configs.values())]
     shared = [name for name in names if name not in unlike and first[name] != LATER_FIELDS.get(name, ...)]
-    posthoc = {label: {"posthoc": setting.of(label)[0].posthoc} for label in setting.labels}
     return {
         "recipe": _listed(first, shared),
-        **{label: _listed(config | posthoc[label], [*unlike, "posthoc"]) for label, config in configs.items()},
+        **{label: _listed(config, [*unlike, "posthoc"]) for label, config in configs.items()},
         "train set": _united(
             [{name: f"(sha256 {digest[:16]}…)" for name, digest in record["data"].items()} for record in records]
         ),

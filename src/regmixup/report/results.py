@@ -123,36 +123,6 @@ class Results:
     selected: Sequence[dict[str, Any]] = ()
     ranked: bool = False
 
-    @classmethod
-    def open(cls, folder: str | Path, out: str | Path | None = None) -> Results:
-        """Read a study's folder, for a report there or in the folder `out`."""
-        folder = Path(folder)
-        for name in ("study.json", "rows.csv"):
-            if not (folder / name).is_file():
-                raise ValueError(f"{folder} holds no results of a study: it has no {name}")
-        study = read_table(folder / "study.json")
-        try:
-            runs = [RunRecord(**entry | {"folder": folder.parent / entry["folder"]}) for entry in study["runs"]]
-            rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
-        except ValueError as error:
-            raise ValueError(f"{error}. `regmixup study` makes the file again") from error
-        except (KeyError, TypeError) as error:
-            path = folder / "study.json"
-            raise ValueError(
-                f"{path} is of another version ({error!r}). `regmixup study` makes the file again"
-            ) from error
-        chosen = folder / "selected.json"
-        selected = read_json(chosen) if chosen.is_file() else ()
-        return cls(
-            folder=Path(out) if out is not None else folder,
-            title=study["title"],
-            about=study["about"],
-            runs=runs,
-            rows=rows,
-            selected=selected,
-            ranked=study["rank"],
-        )
-
     @cached_property
     def settings(self) -> list[Setting]:
         """Return the runs and rows of each recipe, in order of appearance."""
@@ -173,6 +143,33 @@ class Results:
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], runs[name], rows[name], ranked=self.ranked) for name in runs]
+
+
+def load_results(folder: str | Path, out: str | Path | None = None) -> Results:
+    """Read the folder of a study, for a report there or in the folder `out`."""
+    folder = Path(folder)
+    for name in ("study.json", "rows.csv"):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} holds no results of a study: it has no {name}")
+    study = read_table(folder / "study.json")
+    try:
+        runs = [RunRecord(**entry | {"folder": folder.parent / entry["folder"]}) for entry in study["runs"]]
+        rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
+    except ValueError as error:
+        raise ValueError(f"{error}. `regmixup study` makes the file again") from error
+    except (KeyError, TypeError) as error:
+        path = folder / "study.json"
+        raise ValueError(f"{path} is of another version ({error!r}). `regmixup study` makes the file again") from error
+    chosen = folder / "selected.json"
+    return Results(
+        folder=Path(out) if out is not None else folder,
+        title=study["title"],
+        about=study["about"],
+        runs=runs,
+        rows=rows,
+        selected=read_json(chosen) if chosen.is_file() else (),
+        ranked=study["rank"],
+    )
 
 
 def _title(config: dict[str, Any]) -> str:

@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from regmixup.evaluation.curves import COVERAGE, FPR
-from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell
-from regmixup.report.figures import (
-    QUANTILES,
-    mean_curve,
-    mixing_figure,
-    pooled_histograms,
-    pooled_history,
-    pooled_profile,
-    pooled_reliability,
-)  # fmt: skip
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Cell, mean_cell
+from regmixup.report.figures import QUANTILES, mixing_figure, pooled_figures, pooled_history
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import ONE_TEMPERATURE, ood_sets, tested_set
+from regmixup.report.tables import CALIBRATION, ONE_TEMPERATURE, ood_sets, tested_set
 from regmixup.types import MEAN, Quantity
 
 MOST_SHOWN = 8
@@ -99,8 +91,8 @@ class Cells:
 
     def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
-        cells = self.aggregation.column(quantities, labels=self.labels)
-        return [compact(cell) for cell in cells.values()]
+        cells = self.aggregation.column(quantities)
+        return [compact(cells.get(label)) for label in self.labels]
 
     def families(self) -> dict[str, tuple[list[str], list[int]]]:
         """Return the corruptions, in the order of the rows, and the severities of every shifted family."""
@@ -175,7 +167,7 @@ class Cells:
         return {
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
-            "paper": [self.aggregation.score_of(label) for label in self.labels],
+            "paper": [self.aggregation.design.score_of(label) for label in self.labels],
             "cells": cells,
         }
 
@@ -195,39 +187,3 @@ def _mixing(setting: Setting) -> list[dict[str, Any]]:
         for label, objective in objectives.items()
         if {"alpha", "lam"} <= objective.keys()
     ]
-
-
-def pooled_figures(methods: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    """Return what comes from predictions, by the position of the method; None for a method without figure data.
-
-    methods: for each the stored data of its runs. Examples are those of the first run.
-    """
-    return {
-        "reliability": [_reliability(runs) if runs else None for runs in methods],
-        "scores": [_scores(runs) if runs else None for runs in methods],
-        "path": [
-            pooled_profile([run["path"] for run in runs]) if runs and all("path" in run for run in runs) else None
-            for runs in methods
-        ],
-        "images": next((run["images"] for runs in methods for run in runs if "images" in run), []),
-        "examples": [runs[0].get("examples") if runs else None for runs in methods],
-    }
-
-
-def _reliability(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    versions = runs[0]["reliability"]
-    return {version: pooled_reliability([run["reliability"][version] for run in runs]) for version in versions}
-
-
-def _scores(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return histogram, ROC and risk-coverage curves, in thousandths, of each score that all seeds have."""
-    pooled = {}
-    for score, first in runs[0]["scores"].items():
-        if all(score in run["scores"] for run in runs):
-            curves = [run["scores"][score] for run in runs]
-            pooled[score] = {
-                "histogram": pooled_histograms(curves),
-                "roc": {name: mean_curve([seed["roc"][name] for seed in curves], 1000) for name in first["roc"]},
-                "risk": mean_curve([seed["risk"] for seed in curves], 1000, decimals=1),
-            }
-    return pooled

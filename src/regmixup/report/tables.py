@@ -8,24 +8,23 @@ as text and for the terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
-from regmixup.report.aggregation import (
-    CALIBRATION,
-    DETECTION,
-    SCALED,
-    Aggregation,
-    Cell,
-    Design,
-    known_method,
-)  # fmt: skip
+from regmixup.report.aggregation import DETECTION, PLAIN, SCALED, Aggregation, Cell, Design, known_method
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
+CALIBRATION = {
+    "ECE": ("ece", "none"),
+    "ECE + T": ("ece", SCALED),
+    "AdaECE": ("adaptive_ece", "none"),
+    "AdaECE + T": ("adaptive_ece", SCALED),
+}
+"""Metrics of calibration by title: metric and posthoc."""
 ONE_TEMPERATURE = (
     "One T, of one companion, serves several seeds, which are then not independent: no test and no best in this column."
 )
@@ -54,16 +53,10 @@ def _setting_table(results: Results, setting: Setting, columns: Sequence[Column]
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity, and how a value is shown."""
+    """A quantity under a title."""
 
     title: str
     quantity: Quantity
-    percent: bool = True
-
-    @property
-    def heading(self) -> str:
-        """Return the title with an arrow in the better direction."""
-        return self.title + arrow(self.quantity.metric)
 
 
 def arrow(metric: str) -> str:
@@ -78,7 +71,7 @@ def main_columns(rows: Aggregation) -> list[Column]:
     columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(rows)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood_sets(rows)]
     columns += [Column(title, Quantity(test, *metric)) for title, metric in CALIBRATION.items()]
-    return [*columns, Column("T", Quantity(test, "temperature", SCALED), percent=False)]
+    return [*columns, Column("T", Quantity(test, "temperature", SCALED))]
 
 
 def shift_columns(rows: Aggregation) -> list[Column]:
@@ -107,26 +100,22 @@ def ood_sets(rows: Aggregation) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """One line of cells per method; a cell is None where nothing was measured.
-
-    ensembles: methods of several networks. own_scores: the OOD score of each method.
-    """
+    """One line of cells per method; a cell is None where nothing was measured. design: that of their aggregation."""
 
     columns: Sequence[Column]
     lines: dict[str, list[Cell | None]]
+    design: Design
     caption: str = ""
     label: str = ""
-    ensembles: frozenset[str] = frozenset()
-    own_scores: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def heads(self) -> list[str]:
-        return ["method", *(column.heading for column in self.columns)]
+        return ["method", *(column.title + arrow(column.quantity.metric) for column in self.columns)]
 
     def blocks(self) -> list[dict[str, list[Cell | None]]]:
         """Return the lines of single models and, under a rule, those of ensembles."""
         parts = (
-            {method: cells for method, cells in self.lines.items() if (method in self.ensembles) == below}
+            {method: cells for method, cells in self.lines.items() if (method in self.design.ensembles) == below}
             for below in (False, True)
         )
         return [part for part in parts if part]
@@ -140,7 +129,7 @@ class Table:
     def remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
-        plain = ", ".join(column.title for column in self.columns if not column.percent)
+        plain = ", ".join(column.title for column in self.columns if column.quantity.metric in PLAIN)
         yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
         if scores := self.scores():
             yield f"AUROC {scores}: each method's own score."
@@ -168,7 +157,7 @@ class Table:
             return ""
         by_score: dict[str, list[str]] = {}
         for method in self.lines:
-            by_score.setdefault(self.own_scores[method], []).append(method)
+            by_score.setdefault(self.design.score_of(method), []).append(method)
         usual, *others = sorted(by_score, key=lambda score: -len(by_score[score]))
         exceptions = "; ".join(f"{', '.join(by_score[score])} by {score}" for score in others)
         return f"by {usual} ({exceptions})" if exceptions else f"by {usual}"
@@ -188,14 +177,13 @@ def tabulate(
     """
     lines: dict[str, list[Cell | None]] = {method: [] for method in rows.labels}
     for column in columns:
-        cells = rows.column([column.quantity], percent=column.percent)
+        cells = rows.column([column.quantity])
         for method, cell in cells.items():
             if cell is not None:
                 notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
                 cell = replace(cell, notes=tuple(notes))
             lines[method].append(cell)
-    own_scores = {method: rows.score_of(method) for method in lines}
-    return Table(columns, lines, caption, label, rows.design.ensembles, own_scores)
+    return Table(columns, lines, rows.design, caption, label)
 
 
 def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Design) -> Iterator[str]:

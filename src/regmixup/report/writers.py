@@ -113,7 +113,7 @@ def print_table(table: Table, console: Console) -> None:
     Methods that do not fit the terminal follow in further blocks, so that no number is cut.
     """
     methods = [printable(method) for method in table.lines]
-    heads = [printable(column.heading) for column in table.columns]
+    heads = [printable(head) for head in table.heads[1:]]
     cell_width = max(_CELL_WIDTH, *(len(method) + 2 for method in methods))
     count = max(1, (console.width - max(map(len, heads), default=0)) // cell_width)
     console.print(Text(printable(table.caption), "bold"))  # Text, not str: square brackets are not markup

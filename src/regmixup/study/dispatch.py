@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_held
@@ -25,45 +25,42 @@ def dispatch(
     companion that it needs, and the fewer share a device, the faster they are. Without a budget, it is also tried again
     until the other process ends, so it is taken over if that is killed. With one, it may end without an outcome.
     """
-    waiting, running, aside = list(tasks), list[Task](), list[Task]()
-    warned: set[int] = set()
-    while waiting or running or (aside and budget is None):
-        while launcher.has_room() and (task := _next(waiting, running)):
-            waiting.remove(task)
+    left = {task.index: task for task in tasks}
+    running, aside, warned = set[int](), set[int](), set[int]()
+    while running or (left if budget is None else left.keys() - aside):
+        while launcher.has_room() and (task := _next(left, running, aside)):
             if budget is None or budget.fits(task):
-                running.append(task)
+                running.add(task.index)
                 launcher.submit(task)
             else:
-                aside.append(task)
+                aside.add(task.index)
         outcomes = launcher.wait(POLL_SECONDS)
         for outcome in outcomes:
-            task = next(task for task in running if task.index == outcome.task.index)
-            running.remove(task)
+            index = outcome.task.index
+            running.remove(index)
             if not outcome.held:
-                waiting, aside = _in_order([*waiting, *aside]), []
+                del left[index]
+                aside.clear()
                 _show_end(progress, outcome)
                 yield outcome
                 continue
-            aside.append(task)
-            if budget is None and task.index not in warned:
-                warnings.warn(f"{task.title} waits: {outcome.held}", stacklevel=2)
-                warned.add(task.index)
+            aside.add(index)
+            if budget is None and index not in warned:
+                warnings.warn(f"{outcome.task.title} waits: {outcome.held}", stacklevel=2)
+                warned.add(index)
         if not outcomes and budget is None:
-            waiting, aside = _in_order([*waiting, *aside]), []
-        _show_running(progress, running)
+            aside.clear()
+        _show_running(progress, [left[index] for index in sorted(running)])
 
 
-def _in_order(tasks: Sequence[Task]) -> list[Task]:
-    return sorted(tasks, key=lambda task: task.index)
-
-
-def _next(waiting: Sequence[Task], running: Sequence[Task]) -> Task | None:
+def _next(left: Mapping[int, Task], running: Collection[int], aside: Collection[int]) -> Task | None:
     """Return the first task that shares no folder with a running one, nor with a waiting one before it."""
-    taken = {folder for task in running for folder in task.folders}
-    for task in waiting:
-        if taken.isdisjoint(task.folders):
-            return task
-        taken |= task.folders
+    taken = {folder for index in running for folder in left[index].folders}
+    for index, task in left.items():
+        if index not in running and index not in aside:
+            if taken.isdisjoint(task.folders):
+                return task
+            taken |= task.folders
     return None
 
 

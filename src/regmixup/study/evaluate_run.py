@@ -69,7 +69,7 @@ def evaluate_run(
     if not are_current(results, cache_key(predicted, settings)):
         _measure(planned, run, results, temperature=temperature, root=root, device=device)
         # The key is computed anew, as a damaged file of predictions may have been made again.
-        mark_current(results, cache_key(predicted, settings))
+        write_json(results[0].with_suffix(".json"), _marks(results, cache_key(predicted, settings)))
     return read_rows(results[0])
 
 
@@ -158,17 +158,12 @@ def _measure(
 def are_current(results: Sequence[Path], key: str) -> bool:
     """Return whether all results are there, computed from what `key` names, and unchanged since.
 
-    results: rows first; beside them `mark_current` has left a note.
+    results: rows first; beside them lies the note that `evaluate_run` leaves of what they were computed from.
     """
     try:
         return read_table(results[0].with_suffix(".json")) == _marks(results, key)
     except (OSError, ValueError):
         return False
-
-
-def mark_current(results: Sequence[Path], key: str) -> None:
-    """Leave a note of what results were computed from; see `are_current`."""
-    write_json(results[0].with_suffix(".json"), _marks(results, key))
 
 
 def _marks(results: Sequence[Path], key: str) -> dict[str, str]:

@@ -59,7 +59,8 @@ def find_images(
     classes: tuple[str, ...] = ()
     for name in names:
         try:
-            source = _load(name, data_root(root))
+            load = data.load if find(name).may_change else _load_once
+            source = load(name, root=data_root(root))
         except (OSError, ValueError):
             continue
         looks[name] = partial(_thumbnails, source, side)
@@ -67,13 +68,9 @@ def find_images(
     return looks, classes
 
 
-def _load(name: str, root: Path) -> LabelledImages:
-    """Load a set: one whose content is fixed once, as all runs of a study show images of the same sets."""
-    return data.load(name, root=root) if find(name).may_change else _load_fixed(name, root)
-
-
 @lru_cache(maxsize=8)
-def _load_fixed(name: str, root: Path) -> LabelledImages:
+def _load_once(name: str, root: Path) -> LabelledImages:
+    """Load a set whose content is fixed: all runs of a study show images of the same sets."""
     return data.load(name, root=root)
 
 

@@ -194,11 +194,11 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         write_selected(study, folder)
 
 
-def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
+def collect(study: Study, runs: Path, into: Path | None = None) -> Path:
     """Write a study's table from the archived and the measured runs among `runs`; return its folder.
 
-    into: the folder to write to; default, the study's own. Return None if no run is done. The kind of device decides
-    the precision and so the names of runs: the one with more of them is taken.
+    into: the folder to write to; default, the study's own. The kind of device decides the precision and so the names
+    of runs: the one with more of them is taken.
     """
     if missing_choices(study, runs):  # other runs may have the values that the choices replace
         folder = study_folder(study, runs)
@@ -214,7 +214,9 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path | None:
             tasks = max(tasks, on_device, key=lambda tasks: sum(task.done for task in tasks))
     done = [task for task in tasks if task.done]
     if not done:
-        return None
+        raise ValueError(
+            f"runs must hold results of the study {study.source or study.name}, got {runs}: no run of it is done there"
+        )
     if absent := [task.title for task in tasks if not task.done]:
         precision = done[0].run.config.precision
         where = f"as neither archived nor measured in {runs} with precision {precision}"
