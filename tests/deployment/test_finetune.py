@@ -61,6 +61,12 @@ def finished(folder, weights, tmp_path_factory):
     return run, lines, runs
 
 
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The folder of the finished runs, for a test that changes them."""
+    return shutil.copytree(finished[2], tmp_path / "runs")
+
+
 def opened(runs):
     """Return the runs in a folder by their epochs: 0 for the probe."""
     folders = [path for path in runs.glob("*/") if (path / "config.json").is_file()]
@@ -533,11 +539,11 @@ def test_a_table_of_labels_and_tiff_files_lead_to_a_model(weights, tmp_path):
     assert predictor.class_names[predictor(photos / "lime-3.tif").label] == "lime"
 
 
-def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):
-    before = {path: path.stat().st_mtime_ns for path in finished[2].glob("*/checkpoint.safetensors")}
-    run, lines = finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)
+def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(copied, folder, weights):
+    before = {path: path.stat().st_mtime_ns for path in copied.glob("*/checkpoint.safetensors")}
+    run, lines = finetune(folder, copied, weights, score="max_probability", acceptance=0.9)
     assert "max probability" in lines
-    assert "\nearlier  " not in finetune(folder, finished[2], weights, score="max_probability", acceptance=0.9)[1]
+    assert "\nearlier  " not in finetune(folder, copied, weights, score="max_probability", acceptance=0.9)[1]
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
     assert "by the threshold of max probability; " in lines
     assert "AURC by MSP" in (run.folder / "report.html").read_text()
@@ -585,8 +591,8 @@ def strange(tmp_path_factory):
     return folder / "black"
 
 
-def test_ood_images_choose_the_score_and_this_is_told_and_stored(finished, folder, weights, strange):
-    run, lines = finetune(folder, finished[2], weights, score="auto", ood=strange)
+def test_ood_images_choose_the_score_and_this_is_told_and_stored(copied, folder, weights, strange):
+    run, lines = finetune(folder, copied, weights, score="auto", ood=strange)
     predictor = rm.Predictor.load(run.folder / "predictor")
     assert predictor.choice.ood_images == 3
     assert predictor.score == predictor.choice.name
@@ -600,9 +606,9 @@ def test_ood_images_choose_the_score_and_this_is_told_and_stored(finished, folde
     assert share == pytest.approx(predictor.choice.aurocs[predictor.score])
 
 
-def test_without_ood_images_the_automatic_score_is_msp_and_this_is_told(finished, folder, weights):
+def test_without_ood_images_the_automatic_score_is_msp_and_this_is_told(copied, folder, weights):
     with pytest.warns(UserWarning, match=r'score="auto" is max_probability \(MSP\)'):
-        run, lines = finetune(folder, finished[2], weights, score="auto")
+        run, lines = finetune(folder, copied, weights, score="auto")
     assert rm.Predictor.load(run.folder / "predictor").score == "max_probability"
     assert "score        max_probability (MSP): no out-of-distribution validation images were given" in lines
 
