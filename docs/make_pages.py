@@ -17,8 +17,8 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "results"))
 
 import torch  # noqa: E402
-from archives import load  # noqa: E402
-from build import HEADLINE, means  # noqa: E402
+from archives import FAMILIES, usual_settings  # noqa: E402
+from build import HEADLINE, means, with_table  # noqa: E402
 
 from regmixup.augmentations import AUGMENTATIONS  # noqa: E402
 from regmixup.losses import LOSSES  # noqa: E402
@@ -37,16 +37,14 @@ COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards."
 """Methods whose step is that of `dnn`."""
 READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
 STUDIES_HEADS = {
-    "paper": "| study of the paper | what | cost | remakes |\n| --- | --- | --- | --- |\n",
-    "ours": "| study of ours | what | cost |\n| --- | --- | --- |\n",
-    "cv": "| cross-validation | of what | cost | remakes |\n| --- | --- | --- | --- |\n",
+    "paper": ["study of the paper", "what", "cost", "remakes"],
+    "ours": ["study of ours", "what", "cost"],
+    "cv": ["cross-validation", "of what", "cost", "remakes"],
 }
 STEPS = [
     ("eager", "wrn28-10"), ("eager", "resnet50"), ("compiled", "wrn28-10"), ("compiled", "resnet50"),
     ("compiled", "resnet18"),
 ]  # fmt: skip
-STEPS_HEAD = f"| method | {' | '.join(', '.join(step) for step in STEPS)} | the paper says |\n|{' --- |' * 7}\n"
-OTHERS_HEAD = "| other step | of dnn, ms |\n| --- | --- |\n"
 PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
 """Training times over that of plain training, from the paper's Section 4."""
 
@@ -123,13 +121,8 @@ def cost(name: str) -> str:
 def results(name: str) -> str:
     """Return the method's archived runs on the field's recipes."""
     tables = []
-    for train_set, title in (("cifar10/train", "CIFAR-10"), ("cifar100/train", "CIFAR-100")):
-        settings = [
-            setting
-            for setting in load()
-            if (setting.method, setting.train_set, setting.statistics) == (name, train_set, "trained")
-            and setting.precision == "bfloat16"
-        ]
+    for family, title in FAMILIES.items():
+        settings = [setting for setting in usual_settings() if (setting.method, setting.family) == (name, family)]
         if settings:
             caption = f"{title}, mean ± standard deviation over n seeds ({READING}):"
             tables.append(f"{caption}\n\n{means(settings, HEADLINE)}")
@@ -210,14 +203,9 @@ def study_with_cost(name: str) -> str:
     return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(tasks)}"', text, count=1)
 
 
-def replaced(text: str, tables: dict[str, list[list[str]]]) -> str:
-    """Return a page with the lines below each head replaced."""
-    for head, lines in tables.items():
-        assert head in text, head
-        before, _, after = text.partition(head)
-        rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-        text = before + head + rows + re.sub(r"\A(\|.*\n)*", "", after)
-    return text
+def with_same_head(text: str, heads: list[str], lines: list[list[str]]) -> str:
+    """Return a page with the lines replaced of the table that has these heads."""
+    return with_table(text, markdown_table(heads, []), markdown_table(heads, lines))
 
 
 def short(cost: str) -> str:
@@ -241,7 +229,9 @@ def studies_page() -> str:
         kind = "cv" if name.startswith("cv-") else "paper" if study.paper else "ours"
         lines[kind].append([*cells, ", ".join(study.paper)] if study.paper else cells)
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
-    return replaced(text, {STUDIES_HEADS[name]: rows for name, rows in lines.items()})
+    for kind, heads in STUDIES_HEADS.items():
+        text = with_same_head(text, heads, lines[kind])
+    return text
 
 
 def performance_page() -> str:
@@ -263,7 +253,8 @@ def performance_page() -> str:
         if network != "how"
     ]
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
-    return replaced(text, {STEPS_HEAD: lines, OTHERS_HEAD: others})
+    text = with_same_head(text, ["method", *map(", ".join, STEPS), "the paper says"], lines)
+    return with_same_head(text, ["other step", "of dnn, ms"], others)
 
 
 def main() -> None:

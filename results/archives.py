@@ -28,8 +28,6 @@ STEPS = {
     if network != "how"
 }
 """Milliseconds of a step by network and method: one H200, nothing beside it."""
-MILLISECONDS = {network: {1.0: times["dnn"], 2.0: times["regmixup"]} for network, times in STEPS.items()}
-"""The same by the images forwarded for a clean one, for methods without a measurement of their own."""
 FORWARDED = {
     "regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0,
     "pixmix": 2.0, "rotation": 4.0, "fmfp": 2.0, "sure": 4.0,
@@ -41,9 +39,11 @@ TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
 """Methods whose networks are trained by another one's step."""
 _OF_RECIPE = {"epochs", "precision", "bn"}
 
-OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
-OTHER_CIFAR_LIST = {"cifar10": "cifar100/openood-cifar10", "cifar100": "cifar10/openood-test"}
-WHOLE_TESTS = tuple(f"{family}/test" for family in OTHER_CIFAR)
+FAMILIES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+"""The datasets that networks were trained on, and their titles."""
+OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
+C10, C100 = TRAIN_SETS = tuple(f"{family}/train" for family in FAMILIES)
+WHOLE_TESTS = tuple(f"{family}/test" for family in FAMILIES)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
 
 
@@ -98,11 +98,15 @@ class Setting:
         """
         step = self.step
         if step is None and not self._passes_anew:
-            by_images = dict(MILLISECONDS.get(self.network, {}))
-            if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
-                by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2
-            step = by_images.get(self.forwarded)
+            plain, regmixup = STEPS[self.network]["dnn"], STEPS[self.network]["regmixup"]
+            coin = (plain + regmixup) / 2  # at every step between one image and two
+            step = {1.0: plain, 1.5: coin, 2.0: regmixup}.get(self.forwarded)
         return None if step is None else step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+
+
+def trained(method: str, epochs: int, train_set: str = C10, *, network: str = "resnet18") -> Setting:
+    """Return a setting with the statistics of training, in bfloat16."""
+    return Setting(train_set, network, epochs, method)
 
 
 @dataclass(frozen=True)
@@ -141,10 +145,10 @@ def quantities(family: str) -> dict[str, Quantity]:
         "Fisher": Quantity(test, "fisher_criterion", scale=1.0),
     }
     sets = {
-        "other CIFAR": OTHER_CIFAR[family],
+        "other CIFAR": f"{OTHER_CIFAR[family]}/test",
         "SVHN": "svhn/test",
         "Tiny-ImageNet": "tiny-imagenet/val",
-        "other CIFAR list": OTHER_CIFAR_LIST[family],
+        "other CIFAR list": {"cifar10": "cifar100/openood-cifar10", "cifar100": "cifar10/openood-test"}[family],
         "Tiny-ImageNet list": f"tiny-imagenet/openood-{family}",
     }
     for name, dataset in sets.items():
@@ -173,12 +177,13 @@ def method_of(label: str) -> tuple[str, str]:
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
 
-def _rows(folder: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Yield the label and the rows of every evaluation of an archived run."""
+def _evaluations(folder: Path) -> Iterator[list[dict[str, str]]]:
+    """Yield the rows of every evaluation of an archived run on all test images."""
     for path in sorted(folder.glob("rows-*.csv.gz")):
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        yield rows[0]["method"], rows
+        if rows[0]["dataset"] in WHOLE_TESTS:
+            yield rows
 
 
 @cache
@@ -192,13 +197,9 @@ def load(study: str = "*") -> dict[Setting, Values]:
     settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
     for note in sorted(RESULTS.glob(f"{study}/*/archive.json")):
         config = json.loads((note.parent / "config.json").read_text())
-        for label, rows in _rows(note.parent):
-            if rows[0]["dataset"] not in WHOLE_TESTS:
-                continue
-            method, statistics = method_of(label)
-            setting = Setting(
-                config["train_set"], config["network"], config["epochs"], method, statistics, config["precision"]
-            )
+        training = config["train_set"], config["network"], config["epochs"]
+        for rows in _evaluations(note.parent):
+            setting = Setting(*training, *method_of(rows[0]["method"]), config["precision"])
             seed, values = config["seed"], settings[setting]
             values["run"][seed] = rows[0]["run"]  # type: ignore[assignment]
             table = {_place(row): float(row["value"]) for row in rows if not row["severity"]}
@@ -209,7 +210,17 @@ def load(study: str = "*") -> dict[Setting, Values]:
                 values[f"Fisher at severity {severity}"][seed] = mean
     for values in settings.values():
         _add_means(values)
-    return dict(sorted(settings.items()))
+    return {setting: dict(settings[setting]) for setting in sorted(settings)}
+
+
+def usual_settings() -> list[Setting]:
+    """Return the settings that archives have with the statistics of training, in bfloat16."""
+    return [setting for setting in load() if (setting.statistics, setting.precision) == ("trained", "bfloat16")]
+
+
+def num_seeds(setting: Setting) -> int:
+    """Return how many seeds of a setting are archived."""
+    return len(load()[setting]["run"])
 
 
 def _place(row: dict[str, str]) -> tuple[str, ...]:

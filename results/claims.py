@@ -9,26 +9,34 @@ undecided. Detection is compared by one score for both methods, which the table 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
+from archives import FAMILIES, OTHER_CIFAR, STEPS, Setting, load, num_seeds, quantities, usual_settings
 from comparisons import Difference, welch, with_holm
 
 from regmixup.names import signed
-from regmixup.paper import PaperValue, paper_value
+from regmixup.paper import paper_value
 from regmixup.report.writers import markdown_table
 
 OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
 FISHER = tuple(f"Fisher at severity {severity}" for severity in range(1, 6))
 LOWER_IS_BETTER = ("ECE", "NLL", "AUGRC")
+NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
+PAPERS_NETWORKS = {"resnet50": "R50", "wrn28-10": "WRN"}
 NAMES = {
     "dnn": "plain training",
     "regmixup": "RegMixup",
     "mixup": "Mixup",
     "cutmix": "CutMix",
     "regcutmix": "RegCutMix",
+    "augmix": "AugMix",
+    "mixup+cutmix": "Mixup+CutMix",
+    "deep-ensemble": "an ensemble of five",
 }
-NAMES |= {"augmix": "AugMix", "mixup+cutmix": "Mixup+CutMix", "deep-ensemble": "an ensemble of five"}
+
+
+Pair = tuple[Setting, Setting]
+"""A training of a method, and that of its reference."""
 
 
 @dataclass(frozen=True)
@@ -63,30 +71,21 @@ class Claim:
             better = better.replace("more accurate", "less accurate").replace("better", "worse")
         return f"{ours} is {better} than {theirs}"
 
-    def at_papers_setting(self, train_set: str) -> list[tuple[Setting, Setting]]:
+    def at_papers_settings(self) -> list[Pair]:
         """Return the paper's own settings at which three seeds of both methods are archived."""
-        return [pair for pair in self._measured(train_set) if is_papers(pair[0]) and _seeds(pair) >= 3]
+        return [pair for pair in self._measured() if is_papers(pair[0]) and min(map(num_seeds, pair)) >= 3]
 
-    def at_longest(self, train_set: str) -> list[tuple[Setting, Setting]]:
-        """Return the longest other training of both methods, if there is one; two seeds of both go before one."""
-        others = [pair for pair in self._measured(train_set) if not is_papers(pair[0])]
-        return [max(others, key=lambda pair: (_seeds(pair) >= 2, pair[0].epochs, pair[0]))] if others else []
+    def at_longest(self, family: str) -> Pair | None:
+        """Return the longest other training of both methods on a dataset, if there is one."""
+        others = [pair for pair in self._measured() if pair[0].family == family and not is_papers(pair[0])]
+        return max(others, key=lambda pair: pair[0].epochs, default=None)
 
-    def _measured(self, train_set: str) -> list[tuple[Setting, Setting]]:
-        """Return all settings of both methods that archives have."""
-        pairs = [
-            (setting, Setting(setting.train_set, setting.network, setting.epochs, self.reference))
-            for setting in load()
-            if setting.train_set == train_set
-        ]
-        return [pair for pair in pairs if self._is_measured(*pair)]
-
-    def _is_measured(self, setting: Setting, reference: Setting) -> bool:
-        """Return whether archives have this setting of the method, its reference and what both are compared in."""
-        usual = (setting.method, setting.statistics, setting.precision) == (self.method, "trained", "bfloat16")
-        if not usual or reference not in load():
-            return False
-        return all(self.named(name) in load()[side] for name in self.quantities for side in (setting, reference))
+    def _measured(self) -> list[Pair]:
+        """Return all settings of both methods at which archives have what they are compared in."""
+        settings = [setting for setting in usual_settings() if setting.method == self.method]
+        pairs = [(setting, replace(setting, method=self.reference)) for setting in settings]
+        names = {self.named(quantity) for quantity in self.quantities}
+        return [pair for pair in pairs if all(names <= load().get(side, {}).keys() for side in pair)]
 
     def named(self, quantity: str) -> str:
         """Return a quantity as archives name it, with the score."""
@@ -113,14 +112,9 @@ class Claim:
         return "holds" if (difference.value > 0) != (lower != self.worse) else "fails"
 
 
-def _seeds(pair: tuple[Setting, Setting]) -> int:
-    """Return how many seeds of both methods are archived."""
-    return min(len(load()[side]["run"]) for side in pair)
-
-
 def is_papers(setting: Setting) -> bool:
     """Return whether a setting is one of the paper's: its networks, 350 epochs."""
-    return setting.network in NETWORKS and setting.epochs == 350
+    return setting.network in PAPERS_NETWORKS and setting.epochs == 350
 
 
 _OTHERS = "Appendix, Tables 18, 19"
@@ -169,21 +163,14 @@ CLAIMS = {
 """The claims by the table of the page that they stand in."""
 
 
-PLACES = {"cifar10/train": "CIFAR-10", "cifar100/train": "CIFAR-100"}
-NETWORKS = {"resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
-"""The paper's."""
-SHORT = {"resnet50": "R50", "wrn28-10": "WRN"}
-
-
 def papers_table() -> str:
     """Return a line per claim that is tested at the paper's own setting."""
     lines = []
-    for claim in (claim for kind in CLAIMS.values() for claim in kind):
-        for train_set, place in PLACES.items():
-            for pair in claim.at_papers_setting(train_set):
-                cell = _cell(claim, pair, at=f"{NETWORKS[pair[0].network]}, {place}, ")
-                theirs = _papers(claim, pair[0].family, [pair[0].network])
-                lines.append([claim.text, claim.by or "–", cell, theirs or "–", claim.place])
+    for claim in (claim for claims in CLAIMS.values() for claim in claims):
+        for pair in claim.at_papers_settings():
+            network, family = pair[0].network, pair[0].family
+            cell = _cell(claim, pair, at=f"{NETWORKS[network]}, {FAMILIES[family]}, ")
+            lines.append([claim.text, claim.by or "–", cell, _papers(claim, pair, [network]) or "–", claim.place])
     return markdown_table(["claim", "by", "verdict", "the paper's difference", "where"], lines)
 
 
@@ -191,68 +178,73 @@ def table(kind: str) -> str:
     """Return a line per claim: the verdict with the difference on each dataset, then the paper's own difference."""
     lines = []
     for claim in CLAIMS[kind]:
-        asked = {place: claim.at_longest(train_set) for train_set, place in PLACES.items()}
-        cells = [_cell(claim, pairs[0]) if pairs else "–" for pairs in asked.values()]
-        theirs = {place: _papers(claim, pairs[0][0].family, NETWORKS) for place, pairs in asked.items() if pairs}
-        told = "<br>".join(f"{place}: {text}" for place, text in theirs.items() if text)
+        pairs = {title: claim.at_longest(family) for family, title in FAMILIES.items()}
+        cells = [_cell(claim, pair) if pair else "–" for pair in pairs.values()]
+        papers = {title: _papers(claim, pair, PAPERS_NETWORKS) for title, pair in pairs.items() if pair}
+        told = "<br>".join(f"{title}: {text}" for title, text in papers.items() if text)
         lines.append([claim.text, *([claim.by] if claim.by else []), *cells, told or "–", claim.place])
     head = ["claim", *(["by"] if CLAIMS[kind][0].by else [])]
-    return markdown_table([*head, *PLACES.values(), "the paper's difference", "where"], lines)
+    return markdown_table([*head, *FAMILIES.values(), "the paper's difference", "where"], lines)
 
 
-def _cell(claim: Claim, pair: tuple[Setting, Setting], at: str = "") -> str:
+def _cell(claim: Claim, pair: Pair, at: str = "") -> str:
     """Return the verdicts at a setting with the differences, its epochs and its seeds. at: the rest of the setting."""
-    ours, theirs = pair
-    verdicts = claim.verdicts(ours, theirs)
+    verdicts = claim.verdicts(*pair)
     told = []
     for quantity, (verdict, difference) in verdicts.items():
-        name = f"{_short_name(quantity, ours)}: " if len(verdicts) > 1 else ""
+        name = f"{_short_name(quantity, pair[0])}: " if len(verdicts) > 1 else ""
         told.append(f"{name}**{verdict}** {difference.text()}")
-    counts = next(iter(verdicts.values()))[1].n
-    return "<br>".join([*told, f"{at}{ours.epochs} epochs, n {counts[0]} and {counts[1]}"])
+    counts = " and ".join(map(str, difference.n))
+    return "<br>".join([*told, f"{at}{pair[0].epochs} epochs, n {counts}"])
 
 
 def _short_name(quantity: str, setting: Setting) -> str:
-    other = OTHER_CIFAR[setting.family].partition("/")[0].upper().replace("CIFAR", "CIFAR-")
-    short = quantity.removesuffix(" AUROC").replace("other CIFAR", other)
-    return short.removeprefix("Fisher at ")
+    other = FAMILIES[OTHER_CIFAR[setting.family]]
+    return quantity.removesuffix(" AUROC").replace("other CIFAR", other).removeprefix("Fisher at ")
 
 
-def printed(method: str, network: str, family: str, quantity: str) -> PaperValue | None:
-    """Return the paper's number, by the paper's score of the method; None where it has none."""
-    places = {
-        "accuracy": (f"{family}/test", "accuracy"), "shift accuracy": (f"{family}-c", "accuracy"),
-        "AdaECE": (f"{family}/test", "adaptive_ece"), "shift AdaECE": (f"{family}-c", "adaptive_ece"),
-        "other CIFAR AUROC": (OTHER_CIFAR[family], "auroc"), "SVHN AUROC": ("svhn/test", "auroc"),
-        "Tiny-ImageNet AUROC": ("tiny-imagenet/val", "auroc"),
-    }  # fmt: skip
-    if quantity not in places:
+def printed(setting: Setting, quantity: str) -> float | None:
+    """Return the paper's number in percent, by the paper's score of the method; None where it has none."""
+    measured = quantities(setting.family).get(quantity)
+    if measured is None or measured.posthoc != "none":
         return None
-    dataset, metric = places[quantity]
-    return paper_value(method=method, network=network, train_set=f"{family}/train", dataset=dataset, metric=metric)
+    value = paper_value(
+        method=setting.method,
+        network=setting.network,
+        train_set=setting.train_set,
+        dataset=measured.dataset,
+        metric=measured.metric,
+    )
+    return 100 * value.value if value else None
 
 
-def _papers(claim: Claim, family: str, networks: Collection[str]) -> str:
+def papers_difference(ours: Setting, theirs: Setting, quantity: str) -> float | None:
+    """Return the difference of the paper's numbers in points; None where it lacks one of them."""
+    numbers = printed(ours, quantity), printed(theirs, quantity)
+    return None if None in numbers else numbers[0] - numbers[1]
+
+
+def _papers(claim: Claim, pair: Pair, networks: Collection[str]) -> str:
     """Return the paper's own differences, for the quantities and networks of which it has both numbers; "" for none.
 
     Each method by its own score, so none stands beside a comparison by MSP.
     """
+    if claim.by == "MSP":
+        return ""
     told = []
     for network in networks:
-        values = []
-        for quantity in claim.quantities if claim.by != "MSP" else ():
-            ours, theirs = (printed(method, network, family, quantity) for method in (claim.method, claim.reference))
-            if ours is not None and theirs is not None:
-                values.append(signed(100 * (ours.value - theirs.value), 1))
-        if values:
-            told.append(", ".join(values) + (f" ({SHORT[network]})" if len(networks) > 1 else ""))
+        sides = [replace(side, network=network) for side in pair]
+        differences = [papers_difference(*sides, claim.named(quantity)) for quantity in claim.quantities]
+        text = ", ".join(signed(difference, 1) for difference in differences if difference is not None)
+        if text:
+            told.append(f"{text} ({PAPERS_NETWORKS[network]})" if len(networks) > 1 else text)
     return "; ".join(told)
 
 
 def cost() -> str:
     """Return the time of RegMixup's step over that of plain training, by network: compiled, on one H200."""
     lines = []
-    for network, times in MILLISECONDS.items():
-        ratio = times[2.0] / times[1.0]
-        lines.append([network, f"{times[1.0]:.2f}", f"{times[2.0]:.2f}", f"{ratio:.2f}"])
+    for network, times in STEPS.items():
+        plain, regmixup = times["dnn"], times["regmixup"]
+        lines.append([network, f"{plain:.2f}", f"{regmixup:.2f}", f"{regmixup / plain:.2f}"])
     return markdown_table(["network", "plain, ms a step", "RegMixup, ms a step", "ratio"], lines)

@@ -29,20 +29,16 @@ class Mean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of means with its interval and two-sided p; None with fewer than two seeds on a side."""
+    """A difference of means with its interval and two-sided p; None with fewer than two seeds on a side.
+
+    n: the seeds of both trainings, or of the networks that are compared with themselves.
+    """
 
     value: float
     low: float | None
     high: float | None
     p: float | None
-    n: tuple[int, int]
-
-    @property
-    def sign(self) -> int:
-        """Return 1 or -1 where the whole interval lies on one side of 0, else 0."""
-        if self.low is None or self.high is None:
-            return 0
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+    n: tuple[int, ...]
 
     def text(self, digits: int = 2) -> str:
         """Return the difference with its interval, or in brackets where there is none."""
@@ -51,11 +47,9 @@ class Difference:
         return f"{signed(self.value, digits)} [{signed(self.low, digits)}, {signed(self.high, digits)}]"
 
 
-def mean_of(setting: Setting, quantity: str, *, study: str = "*") -> Mean | None:
-    """Return the mean of a quantity over the seeds of a setting; None where it was not measured. study: see `load`."""
-    values = _values(setting, quantity, study)
-    if not values:
-        return None
+def mean_of(setting: Setting, quantity: str) -> Mean:
+    """Return the mean of a quantity over the seeds of a setting."""
+    values = [*load()[setting][quantity].values()]
     bounds = significance.mean_interval(values)
     if bounds is None:
         return Mean(values[0], None, None, None, 1)
@@ -64,7 +58,7 @@ def mean_of(setting: Setting, quantity: str, *, study: str = "*") -> Mean | None
 
 def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Difference | None:
     """Return the difference of two trainings; None where one of them was not measured. study: see `load`."""
-    ours, theirs = _values(setting, quantity, study), _values(reference, quantity, study)
+    ours, theirs = ([*load(study).get(side, {}).get(quantity, {}).values()] for side in (setting, reference))
     if not ours or not theirs:
         return None
     counts = len(ours), len(theirs)
@@ -83,21 +77,19 @@ def with_holm(differences: Mapping[str, Difference | None]) -> dict[str, tuple[D
     return {name: (difference, corrected.get(name, 1.0)) for name, difference in measured.items()}
 
 
-def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: str) -> Difference | None:
-    """Return the difference of two numbers of the same networks, paired by seed."""
-    ours, theirs = load()[setting].get(quantity, {}), load()[reference].get(other_quantity, {})
+def paired(setting: Setting, reference: Setting, quantity: str, reference_quantity: str = "") -> Difference | None:
+    """Return the difference of two numbers of the same networks, paired by seed; None with fewer than two seeds.
+
+    reference_quantity: default, the same quantity under the other statistics of batch norm.
+    """
+    ours, theirs = load()[setting][quantity], load()[reference][reference_quantity or quantity]
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None
     sides = ([side[seed] for seed in seeds] for side in (ours, theirs))
     # Without a share of test images there is nothing to correct: the plain paired t-test.
-    return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds), len(seeds)))
+    return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds),))
 
 
-def _values(setting: Setting, quantity: str, study: str) -> list[float]:
-    """Return the values of a quantity over the seeds of a setting; none where it was not measured."""
-    return list(load(study).get(setting, {}).get(quantity, {}).values())
-
-
-def _tested(difference: significance.Difference, counts: tuple[int, int]) -> Difference:
+def _tested(difference: significance.Difference, counts: tuple[int, ...]) -> Difference:
     return Difference(difference.mean, *difference.interval(), difference.p, counts)

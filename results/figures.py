@@ -10,8 +10,8 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-from archives import RESULTS, Setting, load
-from claims import LOWER_IS_BETTER
+from archives import C10, RESULTS, Setting, trained, usual_settings
+from claims import LOWER_IS_BETTER, NAMES
 from comparisons import Difference, mean_of, welch, with_holm
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,7 +24,6 @@ from regmixup.data.catalogue import BENCHMARK, EXTRA
 IMAGES = RESULTS.parent / "docs" / "images"
 
 COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030"}
-NAMES = {"dnn": "plain training", "regmixup": "RegMixup"}
 LENGTHS = (25, 50, 100, 200)
 IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
 PANELS = {
@@ -54,14 +53,13 @@ def length_figure() -> Figure:
     figure = Figure(figsize=(7, 4.8))
     for place, (quantity, label) in enumerate(PANELS.items()):
         axes = figure.add_subplot(2, 2, place + 1)
-        for method, name in NAMES.items():
-            settings = [Setting("cifar10/train", "resnet18", epochs, method) for epochs in LENGTHS]
-            points = [(chosen.images, mean) for chosen in settings if (mean := mean_of(chosen, quantity)) is not None]
-            values = [mean.value for _, mean in points]
-            reach = [mean.value - mean.low for _, mean in points if mean.low is not None]
+        for method, colour in COLOURS.items():
+            settings = [trained(method, epochs) for epochs in LENGTHS]
+            means = [mean_of(setting, quantity) for setting in settings]
+            reach = [mean.value - mean.low for mean in means]
             axes.errorbar(
-                [images for images, _ in points], values, yerr=reach, color=COLOURS[method], label=name,
-                marker="o", markersize=4, capsize=2, linewidth=1.6,
+                [setting.images for setting in settings], [mean.value for mean in means], yerr=reach, color=colour,
+                label=NAMES[method], marker="o", markersize=4, capsize=2, linewidth=1.6,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_xticks(IMAGES_SHOWN, labels=[f"{images:g}" for images in IMAGES_SHOWN])
@@ -77,26 +75,25 @@ def length_figure() -> Figure:
 
 def compared_methods() -> list[Setting]:
     """Return every named method after 100 epochs on CIFAR-10."""
-    chosen = ("cifar10/train", 100, "trained")
-    return [s for s in load() if (s.train_set, s.epochs, s.statistics) == chosen and "(" not in s.method]
+    settings = [setting for setting in usual_settings() if (setting.train_set, setting.epochs) == (C10, 100)]
+    return [setting for setting in settings if "(" not in setting.method]
 
 
 def methods_figure() -> Figure:
     """Return the differences of every method from plain training after 100 epochs, a panel per quantity."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
-    base = Setting("cifar10/train", "resnet18", 100, "dnn")
     methods = [setting for setting in compared_methods() if setting.method not in ("dnn", "kfac-llla")]
     methods.sort(key=lambda setting: (setting.images, setting.method))
-    return _forest({f"{setting.method}, {setting.images:g} M": setting for setting in methods}, base, quantities)
+    named = {f"{setting.method}, {setting.images:g} M": setting for setting in methods}
+    return _forest(named, trained("dnn", 100), quantities)
 
 
 def choices_figure() -> Figure:
     """Return what each choice of RegMixup changes, after 50 epochs."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "ECE")
-    base = Setting("cifar10/train", "resnet18", 50, "regmixup")
-    methods = [s for s in load() if s.epochs == 50 and s.statistics == "trained" and s.method.startswith("regmixup(")]
-    named = {setting.method.removeprefix("regmixup(").removesuffix(")"): setting for setting in methods}
-    return _forest(named, base, quantities)
+    choices = [setting for setting in usual_settings() if setting.epochs == 50 and "regmixup(" in setting.method]
+    named = {setting.method.removeprefix("regmixup(").removesuffix(")"): setting for setting in choices}
+    return _forest(named, trained("regmixup", 50), quantities)
 
 
 def _forest(named: dict[str, Setting], base: Setting, quantities: tuple[str, ...]) -> Figure:
