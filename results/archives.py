@@ -1,40 +1,28 @@
-"""Read the archived runs beside this file: one record per training and method, with every number of it.
-
-Needs NumPy and the standard library alone, so that the tables can be checked without the package.
-"""
+"""Read the archived runs beside this file: one record per training and method, with every number of it."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+import regmixup as rm
+from regmixup.config import encode
+from regmixup.methods import images_per_clean_image
+from regmixup.storage import read_rows
+from regmixup.study.status import step_times
+from regmixup.types import Quantity, Row
+
 RESULTS = Path(__file__).parent
-STEP_TIMES = RESULTS.parent / "src" / "regmixup" / "study" / "step_times.toml"
 STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
-STEPS = {
-    network: times
-    for network, times in tomllib.loads(STEP_TIMES.read_text(encoding="utf-8"))["compiled"].items()
-    if network != "how"
-}
+STEPS = {network: times for network, times in step_times()["compiled"].items() if network != "how"}
 """Milliseconds of a step by network and method: one H200, nothing beside it."""
-FORWARDED = {
-    "regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0,
-    "pixmix": 2.0, "rotation": 4.0, "fmfp": 2.0, "sure": 4.0,
-}  # fmt: skip
-"""Images that a step forwards for a clean one, where that is not one; FMFP and SURE forward all of them twice."""
-MEMBERS = {"deep-ensemble": 5}
-"""Networks of an ensemble."""
 TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
 """Methods whose networks are trained by another one's step."""
 _OF_RECIPE = {"epochs", "precision", "bn"}
@@ -45,6 +33,8 @@ OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
 C10, C100 = TRAIN_SETS = tuple(f"{family}/train" for family in FAMILIES)
 WHOLE_TESTS = tuple(f"{family}/test" for family in FAMILIES)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
+SCALES = {"nll": 1.0, "brier": 1.0, "temperature": 1.0, "fisher_criterion": 1.0, "aurc": 1000.0, "augrc": 1000.0}
+"""Factors to the units that tables show; 100 for all other metrics."""
 
 
 @dataclass(frozen=True, order=True)
@@ -68,57 +58,44 @@ class Setting:
         return self.train_set.partition("/")[0]
 
     @property
+    def _config(self) -> rm.TrainConfig:
+        """Return the configuration of its method, without the values that differ."""
+        return rm.configure("cifar10-resnet18", self.method.partition("(")[0])
+
+    @property
     def forwarded(self) -> float:
         """Return how many images a step forwards for a clean one."""
-        passes = 2.0 if "sharpness=" in self.method else 1.0
-        return passes * FORWARDED.get(self.method.partition("(")[0], 1.0)
+        is_sharpness_aware = self._config.sharpness != "none" or "sharpness=" in self.method
+        return (2 if is_sharpness_aware else 1) * images_per_clean_image(encode(self._config.objective))
 
     @property
     def images(self) -> float:
         """Return the images that training forwards, in millions; CIFAR has 50,000 train images."""
-        return 0.05 * self.epochs * self.forwarded * MEMBERS.get(self.method, 1)
+        return 0.05 * self.epochs * self.forwarded * self._config.members
 
     @property
     def step(self) -> float | None:
         """Return the milliseconds of its training step where they were measured on one H200."""
-        name = self.method.partition("(")[0]
-        return None if self._passes_anew else STEPS.get(self.network, {}).get(TRAINED_AS.get(name, name))
-
-    @property
-    def _passes_anew(self) -> bool:
-        """Return whether a changed field adds passes to the method's step, whose time then says nothing."""
-        return "separate" in self.method or "sharpness=" in self.method
+        return STEPS[self.network].get(TRAINED_AS.get(self.method, self.method))
 
     @property
     def minutes(self) -> float | None:
         """Return the GPU minutes of training alone on one H200, from its step.
 
-        Where its step was not measured, that of plain training or RegMixup stands in, by the images that it forwards;
-        None where neither forwards as many.
+        Where the step of a named method was not measured, that of plain training or RegMixup stands in, by the images
+        that it forwards; None where neither forwards as many.
         """
         step = self.step
-        if step is None and not self._passes_anew:
+        if step is None and "(" not in self.method:
             plain, regmixup = STEPS[self.network]["dnn"], STEPS[self.network]["regmixup"]
             coin = (plain + regmixup) / 2  # at every step between one image and two
             step = {1.0: plain, 1.5: coin, 2.0: regmixup}.get(self.forwarded)
-        return None if step is None else step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+        return None if step is None else step * STEPS_PER_EPOCH * self.epochs * self._config.members / 60_000
 
 
 def trained(method: str, epochs: int, train_set: str = C10, *, network: str = "resnet18") -> Setting:
     """Return a setting with the statistics of training, in bfloat16."""
     return Setting(train_set, network, epochs, method)
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A measured quantity: on which set, by which metric and score. scale: to the unit that tables show."""
-
-    dataset: str
-    metric: str
-    score: str = ""
-    posthoc: str = "none"
-    corruption: str = ""
-    scale: float = 100.0
 
 
 def quantities(family: str) -> dict[str, Quantity]:
@@ -130,19 +107,19 @@ def quantities(family: str) -> dict[str, Quantity]:
     named = {
         "accuracy": Quantity(test, "accuracy"),
         "shift accuracy": Quantity(shifted, "accuracy", corruption="mean"),
-        "NLL": Quantity(test, "nll", scale=1.0),
-        "Brier": Quantity(test, "brier", scale=1.0),
+        "NLL": Quantity(test, "nll"),
+        "Brier": Quantity(test, "brier"),
         "ECE": Quantity(test, "ece"),
         "AdaECE": Quantity(test, "adaptive_ece"),
         "shift ECE": Quantity(shifted, "ece", corruption="mean"),
         "shift AdaECE": Quantity(shifted, "adaptive_ece", corruption="mean"),
-        "T": Quantity(test, "temperature", posthoc="temperature", scale=1.0),
+        "T": Quantity(test, "temperature", posthoc="temperature"),
         "ECE with T": Quantity(test, "ece", posthoc="temperature"),
         "AdaECE with T": Quantity(test, "adaptive_ece", posthoc="temperature"),
-        "AUGRC": Quantity(test, "augrc", "max_probability", scale=1000.0),
-        "AURC": Quantity(test, "aurc", "max_probability", scale=1000.0),
-        "failure AUROC": Quantity(test, "failure_auroc", "max_probability"),
-        "Fisher": Quantity(test, "fisher_criterion", scale=1.0),
+        "AUGRC": Quantity(test, "augrc", score="max_probability"),
+        "AURC": Quantity(test, "aurc", score="max_probability"),
+        "failure AUROC": Quantity(test, "failure_auroc", score="max_probability"),
+        "Fisher": Quantity(test, "fisher_criterion"),
     }
     sets = {
         "other CIFAR": f"{OTHER_CIFAR[family]}/test",
@@ -153,12 +130,8 @@ def quantities(family: str) -> dict[str, Quantity]:
     }
     for name, dataset in sets.items():
         for short, score in SCORES.items():
-            named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score)
+            named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score=score)
     return named
-
-
-Values = dict[str, dict[int, float]]
-"""Values of a setting by quantity and seed, in the unit that tables show."""
 
 
 def method_of(label: str) -> tuple[str, str]:
@@ -177,13 +150,8 @@ def method_of(label: str) -> tuple[str, str]:
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
 
-def _evaluations(folder: Path) -> Iterator[list[dict[str, str]]]:
-    """Yield the rows of every evaluation of an archived run on all test images."""
-    for path in sorted(folder.glob("rows-*.csv.gz")):
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        if rows[0]["dataset"] in WHOLE_TESTS:
-            yield rows
+Values = dict[str, dict[int, float]]
+"""Values of a setting by quantity and seed, in the unit that tables show."""
 
 
 @cache
@@ -199,18 +167,40 @@ def load(study: str = "*") -> dict[Setting, Values]:
         config = json.loads((note.parent / "config.json").read_text())
         training = config["train_set"], config["network"], config["epochs"]
         for rows in _evaluations(note.parent):
-            setting = Setting(*training, *method_of(rows[0]["method"]), config["precision"])
-            seed, values = config["seed"], settings[setting]
-            values["run"][seed] = rows[0]["run"]  # type: ignore[assignment]
-            table = {_place(row): float(row["value"]) for row in rows if not row["severity"]}
-            for name, quantity in quantities(setting.family).items():
-                if (value := table.get(_place(vars(quantity)))) is not None:
-                    values[name][seed] = quantity.scale * value
-            for severity, mean in _fisher_by_severity(rows).items():
-                values[f"Fisher at severity {severity}"][seed] = mean
+            setting = Setting(*training, *method_of(rows[0].method), config["precision"])
+            for name, value in _numbers(rows, setting.family).items():
+                settings[setting][name][config["seed"]] = value
+            settings[setting]["run"][config["seed"]] = rows[0].run  # type: ignore[assignment]
     for values in settings.values():
-        _add_means(values)
+        _add_near_ood(values)
     return {setting: dict(settings[setting]) for setting in sorted(settings)}
+
+
+def _evaluations(folder: Path) -> Iterator[list[Row]]:
+    """Yield the rows of every evaluation of an archived run on all test images."""
+    for path in sorted(folder.glob("rows-*.csv.gz")):
+        rows = read_rows(path)
+        if rows[0].dataset in WHOLE_TESTS:
+            yield rows
+
+
+def _numbers(rows: list[Row], family: str) -> dict[str, float]:
+    """Return the numbers of an evaluation by quantity; of the Fisher criterion also its means over corruptions."""
+    values = {row.quantity: row.value for row in rows}
+    known = {name: quantity for name, quantity in quantities(family).items() if quantity in values}
+    numbers = {name: SCALES.get(quantity.metric, 100.0) * values[quantity] for name, quantity in known.items()}
+    fisher = [row for row in rows if row.metric == "fisher_criterion" and row.severity]
+    for severity in sorted({row.severity for row in fisher}):
+        numbers[f"Fisher at severity {severity}"] = fmean(row.value for row in fisher if row.severity == severity)
+    return numbers
+
+
+def _add_near_ood(values: Values) -> None:
+    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets or of OpenOOD's lists."""
+    for measured in (f"{kind}AUROC by {score}" for score in SCORES for kind in ("", "list ")):
+        other, tiny = values.get(f"other CIFAR {measured}", {}), values.get(f"Tiny-ImageNet {measured}", {})
+        if seeds := other.keys() & tiny.keys():
+            values[f"near-OOD {measured}"] = {seed: (other[seed] + tiny[seed]) / 2 for seed in sorted(seeds)}
 
 
 def usual_settings() -> list[Setting]:
@@ -221,26 +211,3 @@ def usual_settings() -> list[Setting]:
 def num_seeds(setting: Setting) -> int:
     """Return how many seeds of a setting are archived."""
     return len(load()[setting]["run"])
-
-
-def _place(row: dict[str, str]) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("dataset", "metric", "score", "posthoc", "corruption"))
-
-
-def _fisher_by_severity(rows: list[dict[str, str]]) -> dict[str, float]:
-    """Return the mean over corruptions of the Fisher criterion at each severity."""
-    by_severity: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row["metric"] == "fisher_criterion" and row["severity"]:
-            by_severity[row["severity"]].append(float(row["value"]))
-    return {severity: fmean(values) for severity, values in by_severity.items()}
-
-
-def _add_means(values: Values) -> None:
-    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets and of OpenOOD's lists."""
-    for short, kind in product(SCORES, ("", " list")):
-        near = [values.get(f"{name}{kind} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
-        seeds = near[0].keys() & near[1].keys()
-        if seeds:
-            means = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
-            values[f"near-OOD{kind} AUROC by {short}"] = means
