@@ -31,8 +31,7 @@ from regmixup.study.status import estimate, step_times  # noqa: E402
 from regmixup.study.tasks import find_tasks  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
-PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}
-"""The parts of a method, and what plain training has there."""
+PARTS = ("objective", "constraint", "head", "posthoc", "train")
 COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.", "deep-ensemble": "Five times `dnn`."}
 """Methods whose step is that of `dnn`."""
 READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
@@ -90,17 +89,18 @@ def described(part: str, value: Any) -> str:
     return ", ".join(f"{name} {setting}" for name, setting in value.items()) or "training as the recipe says"
 
 
+def changed(method: Method, reference: Method) -> list[str]:
+    """Return the parts of a method in which it differs from another."""
+    parts = {name: getattr(method, name) for name in PARTS}
+    return [described(name, part) for name, part in parts.items() if part != getattr(reference, name)]
+
+
 def values(method: Method) -> str:
-    """Return what the method sets, and for which recipe it sets something else."""
-    parts = [described(name, getattr(method, name)) for name, plain in PARTS.items() if getattr(method, name) != plain]
-    lines = [["every recipe", "; ".join(parts)]]
-    for recipe in RECIPES:
-        here = method.at(recipe)
-        changed = [
-            described(name, getattr(here, name)) for name in PARTS if getattr(here, name) != getattr(method, name)
-        ]
-        if changed:
-            lines.append([f"`{recipe}`", "; ".join(changed)])
+    """Return what the method sets beside its objective, and for which recipe it sets something else."""
+    plain = dataclasses.replace(METHODS["dnn"], objective=Spec(""))
+    lines = [["every recipe", "; ".join(changed(method, plain))]]
+    by_recipe = {recipe: changed(method.at(recipe), method) for recipe in RECIPES}
+    lines += [[f"`{recipe}`", "; ".join(parts)] for recipe, parts in by_recipe.items() if parts]
     return markdown_table(["recipe", "sets"], lines)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import claims
 import figures
 from archives import C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_seeds, trained
-from comparisons import Difference, mean_of, paired, welch, with_holm
+from comparisons import CHOICES, METHODS, Difference, Pair, against, archived, mean_of, paired, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.report.writers import markdown_table
@@ -28,10 +28,10 @@ ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
 TITLES = {"dnn": "plain", "regmixup": "RegMixup"}
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
-DETECTION = tuple(
+BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
+BY_SET = tuple(
     f"{name} AUROC by {score}" for name in ("other CIFAR", "Tiny-ImageNet", "SVHN") for score in ("MSP", "DS")
 )
-BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
 COMPARED = (
     "accuracy", "shift accuracy", "ECE", "NLL", "failure AUROC", "other CIFAR AUROC by MSP", "other CIFAR AUROC by DS",
     "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP", "near-OOD AUROC by DS",
@@ -65,17 +65,8 @@ EQUAL_COST = [
 """Which cost is equal, and the two trainings; each is a complete schedule."""
 SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained("regmixup", 200, C100))
 """The trainings of the short table, which leaves out what is not measured."""
-METHODS = [
-    "dnn", "regmixup", "half-regmixup", "bimodal", "mixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix",
-    "regmixup+regcutmix", "augmix", "label-smoothing", "kfac-llla", "deep-ensemble",
-]  # fmt: skip
-CHOICES = [
-    "regmixup(alpha=1)", "regmixup(alpha=10)", "regmixup(eta=0.5)", "regmixup(eta=2)", "regmixup(scale=sum)",
-    "regmixup(lam=sample)", "regmixup(passes=separate)", "regmixup(passes=separate-clean)",
-]  # fmt: skip
 
 
-Pair = tuple[Setting, Setting]
 Compare = Callable[[Setting, Setting, str], Difference | None]
 """How the settings of a pair are compared in a quantity; None where one side was not measured."""
 Differences = Mapping[str, Mapping[str, Difference | None]]
@@ -88,11 +79,7 @@ def pairs() -> list[Pair]:
     chosen += [(trained(method, 25), trained("dnn", 25)) for method in ("regmixup", "mixup")]
     for epochs, train_set in ((100, C10), (200, C10), (200, C100)):
         for reference in ("dnn", "regmixup", "mixup"):
-            chosen += [
-                (trained(method, epochs, train_set), trained(reference, epochs, train_set))
-                for method in METHODS
-                if method not in (reference, "kfac-llla")  # whose prior variance all seeds share
-            ]
+            chosen += against(reference, epochs, train_set)
     chosen += [(trained(choice, 50), trained(base, 50)) for choice in CHOICES for base in ("regmixup", "dnn")]
     separate = "regmixup(passes=separate-clean)"
     chosen += [(trained(separate, 100), trained(base, 100)) for base in ("regmixup", "dnn")]
@@ -116,7 +103,7 @@ def write_csv(path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
-        writer.writerows([_short(cell) for cell in line] for line in lines)
+        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
 
 
 def mean_lines() -> Iterator[list[object]]:
@@ -137,10 +124,6 @@ def difference_lines(compare: Compare, compared: Iterable[Pair]) -> Iterator[lis
                 key = f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}"
                 counts = "+".join(map(str, difference.n))
                 yield [key, difference.value, "", difference.low, difference.high, difference.p, counts, ""]
-
-
-def _short(cell: object) -> object:
-    return f"{cell:.6g}" if isinstance(cell, float) else "" if cell is None else cell
 
 
 def digits_of(quantity: str) -> int:
@@ -199,16 +182,16 @@ def difference_table(head: str, lines: Differences, shown: Collection[str] = ())
     cells: dict[str, list[str]] = {name: [] for name in lines}
     for column in columns:
         tested = with_holm({name: line[column] for name, line in lines.items()})
-        for name, (difference, p) in tested.items():
-            cells[name].append(_marked(difference, p, digits=digits_of(column)))
+        for name, difference in tested.items():
+            cells[name].append(_marked(difference, digits_of(column)))
     not_measured = ["not measured", *[""] * (len(columns) - 1)]
     rows = [[name, *(cells[name] or not_measured)] for name in shown or lines]
     return markdown_table([*head.split(" | "), *columns], rows)
 
 
-def _marked(difference: Difference, p: float, *, digits: int = 2) -> str:
+def _marked(difference: Difference, digits: int = 2) -> str:
     text = difference.text(digits)
-    return f"**{text}**" if p < 0.05 else text
+    return f"**{text}**" if difference.stands else text
 
 
 def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = ()) -> str:
@@ -294,7 +277,7 @@ def openood() -> str:
 
 def paper_setting() -> str:
     """Return the paper's ResNet-50 on CIFAR-10 beside ours, in the quantities that the paper prints for it."""
-    columns = ("accuracy", "shift accuracy", *(f"{name} by DS" for name in claims.OOD))
+    columns = ("accuracy", "shift accuracy", *claims.OOD["DS"])
     lines = []
     for setting in (trained("dnn", 350, network="resnet50"), trained("regmixup", 350, network="resnet50")):
         numbers = [f"{claims.printed(setting, column):.2f}" for column in columns]
@@ -306,22 +289,17 @@ def paper_setting() -> str:
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
     pair = [trained(method, 350, network="resnet50") for method in ("regmixup", "dnn")]
-    tested = with_holm({quantity: welch(*pair, quantity) for quantity in DETECTION})
+    tested = with_holm({quantity: welch(*pair, quantity) for quantity in BY_SET})
     lines = []
-    for name in claims.OOD:
-        by_ds, by_msp = f"{name} by DS", f"{name} by MSP"
+    for by_ds, by_msp in zip(claims.OOD["DS"], claims.OOD["MSP"], strict=True):
         papers = signed(claims.papers_difference(*pair, by_ds))
-        lines.append([name.removesuffix(" AUROC"), papers, _marked(*tested[by_ds]), _marked(*tested[by_msp])])
+        lines.append([by_ds.partition(" AUROC")[0], papers, _marked(tested[by_ds]), _marked(tested[by_msp])])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 
-def against(reference: str, head: str) -> str:
+def methods(reference: str, head: str) -> str:
     """Return the differences of every method from one of them, after 100 epochs on CIFAR-10."""
-    lines = {
-        TITLES.get(method, method): (trained(method, 100), trained(reference, 100))
-        for method in METHODS
-        if method not in (reference, "kfac-llla")
-    }
+    lines = {TITLES.get(pair[0].method, pair[0].method): pair for pair in against(reference, 100)}
     return difference_table(head, differences(lines, (*HEADLINE, "failure AUROC")))
 
 
@@ -354,26 +332,20 @@ TABLES: dict[str, Callable[[], str]] = {
         ("accuracy", "shift accuracy", "ECE", "NLL", "near-OOD AUROC by MSP", "near-OOD AUROC by DS"), SHOWN_FIRST
     ),
     "equal-cost": equal_cost,
-    "leaderboard-cifar10": lambda: means(
-        [*(trained(method, 100) for method in METHODS), trained("dnn", 200), trained("regmixup", 200)], HEADLINE
-    ),
-    "leaderboard-cifar100": lambda: means(
-        [trained(method, 200, C100) for method in METHODS if trained(method, 200, C100) in load()], HEADLINE
-    ),
+    "leaderboard-cifar10": lambda: means([*archived(100), trained("dnn", 200), trained("regmixup", 200)], HEADLINE),
+    "leaderboard-cifar100": lambda: means(archived(200, C100), HEADLINE),
     "paper-resnet50": paper_setting,
     "paper-resnet50-differences": paper_differences,
     "length": lambda: means(
         [trained(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],
-        ("accuracy", "shift accuracy", "ECE", *DETECTION),
+        ("accuracy", "shift accuracy", "ECE", *BY_SET),
     ),
-    "methods-against-plain": lambda: against("dnn", "minus plain training, 100 epochs"),
-    "methods-against-regmixup": lambda: against("regmixup", "minus RegMixup, 100 epochs"),
+    "methods-against-plain": lambda: methods("dnn", "minus plain training, 100 epochs"),
+    "methods-against-regmixup": lambda: methods("regmixup", "minus RegMixup, 100 epochs"),
     "cifar100": cifar100,
-    "temperature": lambda: means(
-        [trained(method, 100) for method in METHODS], ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T")
-    ),
+    "temperature": lambda: means(archived(100), ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T")),
     "choices": choices,
-    "scores": lambda: means([trained(method, 100) for method in METHODS], BY_SCORE),
+    "scores": lambda: means(archived(100), BY_SCORE),
     "score-effects": score_effects,
     "statistics": statistics,
     "others": others,

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from archives import FAMILIES, OTHER_CIFAR, STEPS, Setting, load, num_seeds, quantities, usual_settings
-from comparisons import Difference, welch, with_holm
+from archives import FAMILIES, OTHER_CIFAR, SCORES, STEPS, Setting, load, num_seeds, quantities, usual_settings
+from comparisons import Difference, Pair, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.paper import paper_value
 from regmixup.report.writers import markdown_table
 
-OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
+OOD = {
+    score: tuple(f"{name} AUROC by {score}" for name in ("other CIFAR", "SVHN", "Tiny-ImageNet")) for score in SCORES
+}
 FISHER = tuple(f"Fisher at severity {severity}" for severity in range(1, 6))
 LOWER_IS_BETTER = ("ECE", "NLL", "AUGRC")
 NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
@@ -35,25 +37,24 @@ NAMES = {
 }
 
 
-Pair = tuple[Setting, Setting]
-"""A training of a method, and that of its reference."""
-
-
 @dataclass(frozen=True)
 class Claim:
     """`method` is better (or worse) than `reference` in some quantities. place: where the paper says so.
 
-    by: the score of detection, for both. margin: for a claim that nothing changes, the largest difference in points
-    that counts as none.
+    margin: for a claim that nothing changes, the largest difference in points that counts as none.
     """
 
     method: str
     reference: str
     quantities: tuple[str, ...]
     place: str
-    by: str = ""
     worse: bool = False
     margin: float | None = None
+
+    @property
+    def by(self) -> str:
+        """Return the score of detection, for both methods; "" for other claims."""
+        return self.quantities[0].partition(" by ")[2]
 
     @property
     def text(self) -> str:
@@ -84,29 +85,17 @@ class Claim:
         """Return all settings of both methods at which archives have what they are compared in."""
         settings = [setting for setting in usual_settings() if setting.method == self.method]
         pairs = [(setting, replace(setting, method=self.reference)) for setting in settings]
-        names = {self.named(quantity) for quantity in self.quantities}
-        return [pair for pair in pairs if all(names <= load().get(side, {}).keys() for side in pair)]
+        return [pair for pair in pairs if all(set(self.quantities) <= load().get(side, {}).keys() for side in pair)]
 
-    def named(self, quantity: str) -> str:
-        """Return a quantity as archives name it, with the score."""
-        return f"{quantity} by {self.by}" if self.by else quantity
-
-    def verdicts(self, ours: Setting, theirs: Setting) -> dict[str, tuple[str, Difference]]:
-        """Return the verdict and the difference for each quantity."""
-        tested = with_holm({quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities})
-        return {
-            quantity: (self._verdict(quantity, difference, p), difference)
-            for quantity, (difference, p) in tested.items()
-        }
-
-    def _verdict(self, quantity: str, difference: Difference, p: float) -> str:
+    def verdict(self, quantity: str, difference: Difference) -> str:
+        """Return whether the claim holds for a quantity, by its difference after Holm's correction."""
         if difference.low is None or difference.high is None:
             return "undecided"
         if self.margin is not None:
             inside = -self.margin < difference.low and difference.high < self.margin
             outside = max(difference.low, -difference.high) > self.margin
             return "holds" if inside else "fails" if outside else "undecided"
-        if p >= 0.05:
+        if not difference.stands:
             return "undecided"
         lower = any(word in quantity for word in LOWER_IS_BETTER)
         return "holds" if (difference.value > 0) != (lower != self.worse) else "fails"
@@ -141,12 +130,12 @@ CLAIMS = {
         Claim("mixup+cutmix", "regmixup", ("shift accuracy",), _OTHERS, worse=True),
     ],
     "detection": [
-        Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="DS"),
-        Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="MSP"),
-        Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="entropy"),
-        Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="MSP"),
-        Claim("mixup", "dnn", OOD, "2, Table 1", by="entropy", worse=True),
-        Claim("mixup", "dnn", OOD, "2, Table 1", by="MSP", worse=True),
+        Claim("regmixup", "dnn", OOD["DS"], "4.2, Table 5"),
+        Claim("regmixup", "dnn", OOD["MSP"], "4.2, Table 5"),
+        Claim("regmixup", "mixup", OOD["entropy"], "4.2, Table 5"),
+        Claim("regmixup", "mixup", OOD["MSP"], "4.2, Table 5"),
+        Claim("mixup", "dnn", OOD["entropy"], "2, Table 1", worse=True),
+        Claim("mixup", "dnn", OOD["MSP"], "2, Table 1", worse=True),
     ],
     "calibration": [
         Claim("regmixup", "dnn", ("AdaECE",), "A, D, Table 10"),
@@ -189,18 +178,18 @@ def table(kind: str) -> str:
 
 def _cell(claim: Claim, pair: Pair, at: str = "") -> str:
     """Return the verdicts at a setting with the differences, its epochs and its seeds. at: the rest of the setting."""
-    verdicts = claim.verdicts(*pair)
+    tested = with_holm({quantity: welch(*pair, quantity) for quantity in claim.quantities})
     told = []
-    for quantity, (verdict, difference) in verdicts.items():
-        name = f"{_short_name(quantity, pair[0])}: " if len(verdicts) > 1 else ""
-        told.append(f"{name}**{verdict}** {difference.text()}")
+    for quantity, difference in tested.items():
+        name = f"{_short_name(quantity, pair[0])}: " if len(tested) > 1 else ""
+        told.append(f"{name}**{claim.verdict(quantity, difference)}** {difference.text()}")
     counts = " and ".join(map(str, difference.n))
     return "<br>".join([*told, f"{at}{pair[0].epochs} epochs, n {counts}"])
 
 
 def _short_name(quantity: str, setting: Setting) -> str:
     other = FAMILIES[OTHER_CIFAR[setting.family]]
-    return quantity.removesuffix(" AUROC").replace("other CIFAR", other).removeprefix("Fisher at ")
+    return quantity.partition(" AUROC")[0].replace("other CIFAR", other).removeprefix("Fisher at ")
 
 
 def printed(setting: Setting, quantity: str) -> float | None:
@@ -234,7 +223,7 @@ def _papers(claim: Claim, pair: Pair, networks: Collection[str]) -> str:
     told = []
     for network in networks:
         sides = [replace(side, network=network) for side in pair]
-        differences = [papers_difference(*sides, claim.named(quantity)) for quantity in claim.quantities]
+        differences = [papers_difference(*sides, quantity) for quantity in claim.quantities]
         text = ", ".join(signed(difference, 1) for difference in differences if difference is not None)
         if text:
             told.append(f"{text} ({PAPERS_NETWORKS[network]})" if len(networks) > 1 else text)

@@ -7,13 +7,24 @@ batch-norm statistics, of the same networks are paired by seed. docs/conventions
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from archives import Setting, load
+from archives import C10, Setting, load, trained
 
 from regmixup.names import signed
 from regmixup.report import significance
+
+METHODS = [
+    "dnn", "regmixup", "half-regmixup", "bimodal", "mixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix",
+    "regmixup+regcutmix", "augmix", "label-smoothing", "kfac-llla", "deep-ensemble",
+]  # fmt: skip
+CHOICES = [
+    "regmixup(alpha=1)", "regmixup(alpha=10)", "regmixup(eta=0.5)", "regmixup(eta=2)", "regmixup(scale=sum)",
+    "regmixup(lam=sample)", "regmixup(passes=separate)", "regmixup(passes=separate-clean)",
+]  # fmt: skip
+Pair = tuple[Setting, Setting]
+"""Two trainings, or the same networks with other statistics of batch norm: this minus that."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,29 @@ class Difference:
     p: float | None
     n: tuple[int, ...]
 
+    @property
+    def stands(self) -> bool:
+        """Return whether p says that there is a difference."""
+        return self.p is not None and self.p < significance.LEVEL
+
     def text(self, digits: int = 2) -> str:
         """Return the difference with its interval, or in brackets where there is none."""
         if self.low is None or self.high is None:
             return f"({signed(self.value, digits)})"
         return f"{signed(self.value, digits)} [{signed(self.low, digits)}, {signed(self.high, digits)}]"
+
+
+def archived(epochs: int, train_set: str = C10) -> list[Setting]:
+    """Return every method that archives have after so many epochs."""
+    settings = [trained(method, epochs, train_set) for method in METHODS]
+    return [setting for setting in settings if setting in load()]
+
+
+def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
+    """Return the pairs of every other method that archives have, and a reference."""
+    base = trained(reference, epochs, train_set)
+    others = [setting for setting in archived(epochs, train_set) if setting != base]
+    return [(setting, base) for setting in others if setting.method != "kfac-llla"]  # all seeds share a prior variance
 
 
 def mean_of(setting: Setting, quantity: str) -> Mean:
@@ -67,14 +96,11 @@ def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "
     return _tested(significance.difference(ours, theirs), counts)
 
 
-def with_holm(differences: Mapping[str, Difference | None]) -> dict[str, tuple[Difference, float]]:
-    """Return the differences that were measured, each with its p after Holm's correction over all of them.
-
-    Without an interval, p is 1.
-    """
+def with_holm(differences: Mapping[str, Difference | None]) -> dict[str, Difference]:
+    """Return the differences that were measured, their p with Holm's correction over all that have one."""
     measured = {name: difference for name, difference in differences.items() if difference is not None}
     corrected = significance.holm({name: tested.p for name, tested in measured.items() if tested.p is not None})
-    return {name: (difference, corrected.get(name, 1.0)) for name, difference in measured.items()}
+    return {name: replace(difference, p=corrected.get(name)) for name, difference in measured.items()}
 
 
 def paired(setting: Setting, reference: Setting, quantity: str, reference_quantity: str = "") -> Difference | None:

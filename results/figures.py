@@ -10,10 +10,9 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-from archives import C10, RESULTS, Setting, trained, usual_settings
+from archives import RESULTS, trained
 from claims import LOWER_IS_BETTER, NAMES
-from comparisons import Difference, mean_of, welch, with_holm
-from matplotlib.axes import Axes
+from comparisons import CHOICES, Pair, against, archived, mean_of, welch, with_holm
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import beta
@@ -73,45 +72,38 @@ def length_figure() -> Figure:
     return figure
 
 
-def compared_methods() -> list[Setting]:
-    """Return every named method after 100 epochs on CIFAR-10."""
-    settings = [setting for setting in usual_settings() if (setting.train_set, setting.epochs) == (C10, 100)]
-    return [setting for setting in settings if "(" not in setting.method]
-
-
 def methods_figure() -> Figure:
     """Return the differences of every method from plain training after 100 epochs, a panel per quantity."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
-    methods = [setting for setting in compared_methods() if setting.method not in ("dnn", "kfac-llla")]
-    methods.sort(key=lambda setting: (setting.images, setting.method))
-    named = {f"{setting.method}, {setting.images:g} M": setting for setting in methods}
-    return _forest(named, trained("dnn", 100), quantities)
+    pairs = sorted(against("dnn", 100), key=lambda pair: (pair[0].images, pair[0].method))
+    return _forest({f"{pair[0].method}, {pair[0].images:g} M": pair for pair in pairs}, quantities)
 
 
 def choices_figure() -> Figure:
     """Return what each choice of RegMixup changes, after 50 epochs."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "ECE")
-    choices = [setting for setting in usual_settings() if setting.epochs == 50 and "regmixup(" in setting.method]
-    named = {setting.method.removeprefix("regmixup(").removesuffix(")"): setting for setting in choices}
-    return _forest(named, trained("regmixup", 50), quantities)
+    named = {choice.removeprefix("regmixup(").removesuffix(")"): choice for choice in sorted(CHOICES)}
+    base = trained("regmixup", 50)
+    return _forest({name: (trained(choice, 50), base) for name, choice in named.items()}, quantities)
 
 
-def _forest(named: dict[str, Setting], base: Setting, quantities: tuple[str, ...]) -> Figure:
-    """Return differences from `base`: blue ones are better and red ones worse after Holm's correction over a panel."""
-    figure = Figure(figsize=(10, 0.5 + 0.25 * len(named)))
+def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
+    """Return the differences of pairs: blue ones are better and red ones worse after Holm's correction over a panel."""
+    figure = Figure(figsize=(10, 0.5 + 0.25 * len(pairs)))
     for place, quantity in enumerate(quantities):
         axes = figure.add_subplot(1, len(quantities), place + 1)
         less = quantity in LOWER_IS_BETTER
-        tested = with_holm({name: welch(setting, base, quantity) for name, setting in named.items()})
-        for line, name in enumerate(reversed(named)):
-            if name in tested:
-                difference, p = tested[name]
-                better = (difference.value < 0) == less
-                colour = "#888888" if p >= 0.05 else "#2b6cb0" if better else "#c53030"
-                _draw_difference(axes, line, difference, colour)
+        tested = with_holm({name: welch(*pair, quantity) for name, pair in pairs.items()})
+        for line, name in enumerate(reversed(pairs)):
+            difference = tested[name]
+            better = (difference.value < 0) == less
+            colour = "#888888" if not difference.stands else "#2b6cb0" if better else "#c53030"
+            axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
+            if difference.low is not None:
+                axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_ylim(-0.7, len(named) - 0.3)
-        axes.set_yticks(range(len(named)), labels=[*reversed(named)] if place == 0 else [""] * len(named))
+        axes.set_ylim(-0.7, len(pairs) - 0.3)
+        axes.set_yticks(range(len(pairs)), labels=[*reversed(pairs)] if place == 0 else [""] * len(pairs))
         name = quantity.replace(" AUROC by ", " AUROC\nby ")
         axes.set_title(f"{name}\n{'less' if less else 'more'} is better", fontsize=8)
         axes.tick_params(labelsize=8)
@@ -120,15 +112,9 @@ def _forest(named: dict[str, Setting], base: Setting, quantities: tuple[str, ...
     return figure
 
 
-def _draw_difference(axes: Axes, line: float, difference: Difference, colour: str) -> None:
-    axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
-    if difference.low is not None and difference.high is not None:
-        axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
-
-
 def scores_figure() -> Figure:
     """Return detection by three scores, for every method after 100 epochs."""
-    methods = sorted(compared_methods(), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
+    methods = sorted(archived(100), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
     figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
     for place, name in enumerate(("near-OOD", "SVHN")):
         axes = figure.add_subplot(1, 2, place + 1)

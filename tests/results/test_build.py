@@ -212,9 +212,9 @@ def test_a_confirmation_takes_the_seeds_of_its_own_study_and_corrects_over_its_p
     }
     assert by_hand["NLL"] < by_hand["accuracy"]
     assert list(answers) == ["NLL", "accuracy"]
-    assert answers["NLL"][1] == pytest.approx(2 * by_hand["NLL"])
-    assert answers["accuracy"][1] == pytest.approx(max(2 * by_hand["NLL"], by_hand["accuracy"]))
-    assert answers["NLL"][0].n == (3, 3)
+    assert answers["NLL"].p == pytest.approx(2 * by_hand["NLL"])
+    assert answers["accuracy"].p == pytest.approx(max(2 * by_hand["NLL"], by_hand["accuracy"]))
+    assert answers["NLL"].n == (3, 3)
     assert welch(ours, theirs, "NLL").n == (4, 4)
 
 
@@ -243,4 +243,4 @@ def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
 )
 def test_a_verdict_follows_the_direction_and_the_margin_of_its_claim(claim, bounds, p, verdict):
     difference = Difference(sum(bounds) / 2, *bounds, p, (3, 3))
-    assert claim._verdict(claim.quantities[0], difference, p) == verdict
+    assert claim.verdict(claim.quantities[0], difference) == verdict
