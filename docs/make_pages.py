@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "results"))
 
 import torch  # noqa: E402
-from archives import FAMILIES, usual_settings  # noqa: E402
+from archives import FAMILIES, settings_of, steps  # noqa: E402
 from build import HEADLINE, means, with_table  # noqa: E402
 
 from regmixup.augmentations import AUGMENTATIONS  # noqa: E402
@@ -27,23 +27,24 @@ from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
 from regmixup.report.writers import markdown_table  # noqa: E402
 from regmixup.study.plan import load_study, studies  # noqa: E402
-from regmixup.study.status import estimate, step_times  # noqa: E402
+from regmixup.study.status import estimate  # noqa: E402
 from regmixup.study.tasks import find_tasks  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 PARTS = ("objective", "constraint", "head", "posthoc", "train")
 COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.", "deep-ensemble": "Five times `dnn`."}
 """Methods whose step is that of `dnn`."""
+LAST_LINES = {
+    "rbf": "model.after_step(x, y)  # after the optimizer's step\n",
+    "gp": "model.finalize([x])  # after training: batches of train images\n",
+}
+"""What heads need beside the steps of an optimizer."""
 READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
 STUDIES_HEADS = {
     "paper": ["study of the paper", "what", "cost", "remakes"],
     "ours": ["study of ours", "what", "cost"],
     "cv": ["cross-validation", "of what", "cost", "remakes"],
 }
-STEPS = [
-    ("eager", "wrn28-10"), ("eager", "resnet50"), ("compiled", "wrn28-10"), ("compiled", "resnet50"),
-    ("compiled", "resnet18"),
-]  # fmt: skip
 PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
 """Training times over that of plain training, from the paper's Section 4."""
 
@@ -63,20 +64,14 @@ def loop(method: Method) -> str:
     arguments = ['"resnet18"', "num_classes=10"]
     arguments += [f'constraint="{method.constraint.name}"'] if method.constraint else []
     arguments += [f'head="{method.head.name}"'] if method.head.name != "linear" else []
-    lines = [
-        "import regmixup as rm",
-        "import torch",
-        "",
-        f"model = rm.networks.build({', '.join(arguments)})",
-        "x, y = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))",
-        f"objective = {call(method.objective)}",
-        "objective(model, x, y).loss.backward()",
-    ]
-    if method.head.name == "rbf":
-        lines.append("model.after_step(x, y)  # after the optimizer's step")
-    if method.head.name == "gp":
-        lines.append("model.finalize([x])  # after training: batches of train images")
-    return "\n".join(lines)
+    return f"""import regmixup as rm
+import torch
+
+model = rm.networks.build({", ".join(arguments)})
+x, y = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))
+objective = {call(method.objective)}
+objective(model, x, y).loss.backward()
+{LAST_LINES.get(method.head.name, "")}"""
 
 
 def described(part: str, value: Any) -> str:
@@ -96,8 +91,8 @@ def changed(method: Method, reference: Method) -> list[str]:
 
 
 def values(method: Method) -> str:
-    """Return what the method sets beside its objective, and for which recipe it sets something else."""
-    plain = dataclasses.replace(METHODS["dnn"], objective=Spec(""))
+    """Return what the method sets, and for which recipe it sets something else."""
+    plain = dataclasses.replace(METHODS["dnn"], objective=Spec(""))  # every method's objective is shown
     lines = [["every recipe", "; ".join(changed(method, plain))]]
     by_recipe = {recipe: changed(method.at(recipe), method) for recipe in RECIPES}
     lines += [[f"`{recipe}`", "; ".join(parts)] for recipe, parts in by_recipe.items() if parts]
@@ -111,8 +106,8 @@ def cost(name: str) -> str:
     lines = [
         [network, how, f"{times[name]:.2f}", f"{times[name] / times['dnn']:.2f}"]
         for how in ("compiled", "eager")
-        for network, times in step_times()[how].items()
-        if network != "how" and name in times
+        for network, times in steps(how).items()
+        if name in times
     ]
     heads = ["network, one H200", "step", "ms", "relative to dnn"]
     return markdown_table(heads, lines) if lines else "Not measured.\n"
@@ -122,7 +117,7 @@ def results(name: str) -> str:
     """Return the method's archived runs on the field's recipes."""
     tables = []
     for family, title in FAMILIES.items():
-        settings = [setting for setting in usual_settings() if (setting.method, setting.family) == (name, family)]
+        settings = [setting for setting in settings_of(name) if setting.family == family]
         if settings:
             caption = f"{title}, mean ± standard deviation over n seeds ({READING}):"
             tables.append(f"{caption}\n\n{means(settings, HEADLINE)}")
@@ -149,8 +144,7 @@ regmixup train --method {method.name} --recipe digits
 In a loop of your own:
 
 ```python
-{loop(method)}
-```
+{loop(method)}```
 
 ## Values
 
@@ -236,24 +230,23 @@ def studies_page() -> str:
 
 def performance_page() -> str:
     """Return docs/performance.md with its tables of step times replaced."""
-    times = step_times()
-    steps = [(times[how][network], 1 if how == "eager" else 2) for how, network in STEPS]
+    measured = {(how, network): times for how in ("eager", "compiled") for network, times in steps(how).items()}
+    digits = {"eager": 1, "compiled": 2}
     lines = []
     for name in METHODS:
         cells = [
-            f"{measured[name]:.{digits}f} ({measured[name] / measured['dnn']:.2f})" if name in measured else ""
-            for measured, digits in steps
+            f"{times[name]:.{digits[how]}f} ({times[name] / times['dnn']:.2f})" if name in times else ""
+            for (how, _), times in measured.items()
         ]
         if any(cells):
             lines.append([f"`{name}`", *cells, PAPER_TIMES.get(name, "")])
     others = [
-        [f"`{network}`, {words}", f"{times[how][network]['dnn']:g}"]
+        [f"`{network}`, {words}", f"{times['dnn']:g}"]
         for how, words in (("cpu", "2 CPU cores, float32, eager"), ("estimated", "estimated from multiply-adds"))
-        for network in times[how]
-        if network != "how"
+        for network, times in steps(how).items()
     ]
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
-    text = with_same_head(text, ["method", *map(", ".join, STEPS), "the paper says"], lines)
+    text = with_same_head(text, ["method", *map(", ".join, measured), "the paper says"], lines)
     return with_same_head(text, ["other step", "of dnn, ms"], others)
 
 

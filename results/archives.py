@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,8 +20,6 @@ from regmixup.types import Quantity, Row
 RESULTS = Path(__file__).parent
 STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
-STEPS = {network: times for network, times in step_times()["compiled"].items() if network != "how"}
-"""Milliseconds of a step by network and method: one H200, nothing beside it."""
 TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
 """Methods whose networks are trained by another one's step."""
 _OF_RECIPE = {"epochs", "precision", "bn"}
@@ -30,11 +27,20 @@ _OF_RECIPE = {"epochs", "precision", "bn"}
 FAMILIES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 """The datasets that networks were trained on, and their titles."""
 OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
-C10, C100 = TRAIN_SETS = tuple(f"{family}/train" for family in FAMILIES)
+C10, C100 = "cifar10/train", "cifar100/train"
 WHOLE_TESTS = tuple(f"{family}/test" for family in FAMILIES)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
 SCALES = {"nll": 1.0, "brier": 1.0, "temperature": 1.0, "fisher_criterion": 1.0, "aurc": 1000.0, "augrc": 1000.0}
 """Factors to the units that tables show; 100 for all other metrics."""
+
+
+def steps(how: str) -> dict[str, dict[str, float]]:
+    """Return the measured milliseconds of a step by network and method. how: as "compiled" or another section."""
+    return {network: times for network, times in step_times()[how].items() if network != "how"}
+
+
+STEPS = steps("compiled")
+"""Those of tables: on one H200, with nothing beside it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -142,10 +148,9 @@ def method_of(label: str) -> tuple[str, str]:
     >>> method_of("pixmix(pictures=('gratings', 'perlin'), epochs=97)")[0]
     "pixmix(pictures=('gratings', 'perlin'))"
     """
-    name, opened, values = label.partition("(")
+    name, _, values = label.removesuffix(")").partition("(")
     # A comma inside a value is not followed by a name and an equals sign.
-    texts = re.split(r", (?=[\w.]+=)", values.removesuffix(")")) if opened else []
-    fields = dict(text.split("=", 1) for text in texts)
+    fields = dict(text.split("=", 1) for text in re.split(r", (?=[\w.]+=)", values) if text)
     kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in _OF_RECIPE)
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
@@ -166,7 +171,9 @@ def load(study: str = "*") -> dict[Setting, Values]:
     for note in sorted(RESULTS.glob(f"{study}/*/archive.json")):
         config = json.loads((note.parent / "config.json").read_text())
         training = config["train_set"], config["network"], config["epochs"]
-        for rows in _evaluations(note.parent):
+        for rows in map(read_rows, sorted(note.parent.glob("rows-*.csv.gz"))):
+            if rows[0].dataset not in WHOLE_TESTS:
+                continue
             setting = Setting(*training, *method_of(rows[0].method), config["precision"])
             for name, value in _numbers(rows, setting.family).items():
                 settings[setting][name][config["seed"]] = value
@@ -174,14 +181,6 @@ def load(study: str = "*") -> dict[Setting, Values]:
     for values in settings.values():
         _add_near_ood(values)
     return {setting: dict(settings[setting]) for setting in sorted(settings)}
-
-
-def _evaluations(folder: Path) -> Iterator[list[Row]]:
-    """Yield the rows of every evaluation of an archived run on all test images."""
-    for path in sorted(folder.glob("rows-*.csv.gz")):
-        rows = read_rows(path)
-        if rows[0].dataset in WHOLE_TESTS:
-            yield rows
 
 
 def _numbers(rows: list[Row], family: str) -> dict[str, float]:
@@ -203,9 +202,10 @@ def _add_near_ood(values: Values) -> None:
             values[f"near-OOD {measured}"] = {seed: (other[seed] + tiny[seed]) / 2 for seed in sorted(seeds)}
 
 
-def usual_settings() -> list[Setting]:
-    """Return the settings that archives have with the statistics of training, in bfloat16."""
-    return [setting for setting in load() if (setting.statistics, setting.precision) == ("trained", "bfloat16")]
+def settings_of(method: str) -> list[Setting]:
+    """Return the settings of a method that archives have with the statistics of training, in bfloat16."""
+    usual = method, "trained", "bfloat16"
+    return [setting for setting in load() if (setting.method, setting.statistics, setting.precision) == usual]
 
 
 def num_seeds(setting: Setting) -> int:

@@ -39,30 +39,26 @@ COMPARED = (
 )  # fmt: skip
 
 
-def plain_epochs(epochs: int) -> int:
-    """Return the epochs of plain training that take as long as these of RegMixup, on ResNet-18."""
-    steps = STEPS["resnet18"]
-    return round(epochs * steps["regmixup"] / steps["dnn"])
+def plain_at(equal: str, ours: Setting) -> Setting:
+    """Return plain training for as many epochs, as many images or, on ResNet-18, as many GPU minutes."""
+    times = STEPS["resnet18"]
+    factors = {"images": ours.forwarded, "GPU minutes": times["regmixup"] / times["dnn"]}
+    return replace(ours, method="dnn", epochs=round(factors.get(equal, 1) * ours.epochs))
 
 
+COSTS = ("epochs", "images", "GPU minutes")
 EQUAL_COST = [
-    ("epochs", trained("regmixup", 50), trained("dnn", 50)),
-    ("images", trained("regmixup", 50), trained("dnn", 100)),
-    ("GPU minutes", trained("regmixup", 50), trained("dnn", plain_epochs(50))),
-    ("epochs", trained("regmixup", 100), trained("dnn", 100)),
-    ("images", trained("regmixup", 100), trained("dnn", 200)),
-    ("GPU minutes", trained("regmixup", 100), trained("dnn", plain_epochs(100))),
-    ("epochs", trained("regmixup", 200), trained("dnn", 200)),
-    ("images", trained("regmixup", 200), trained("dnn", 400)),
-    ("GPU minutes", trained("regmixup", 200), trained("dnn", plain_epochs(200))),
-    ("epochs, images", trained("half-regmixup", 100), trained("dnn", 100)),
-    ("epochs", trained("regmixup", 200, C100), trained("dnn", 200, C100)),
-    ("images", trained("regmixup", 100, C100), trained("dnn", 200, C100)),
-    ("GPU minutes", trained("regmixup", 100, C100), trained("dnn", plain_epochs(100), C100)),
-    ("epochs, images", trained("half-regmixup", 200, C100), trained("dnn", 200, C100)),
-    ("epochs", trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")),
+    *((equal, trained("regmixup", epochs)) for epochs in (50, 100, 200) for equal in COSTS),
+    ("epochs, images", trained("half-regmixup", 100)),
+    ("epochs", trained("regmixup", 200, C100)),
+    ("images", trained("regmixup", 100, C100)),
+    ("GPU minutes", trained("regmixup", 100, C100)),
+    ("epochs, images", trained("half-regmixup", 200, C100)),
+    ("epochs", trained("regmixup", 350, network="resnet50")),
 ]
-"""Which cost is equal, and the two trainings; each is a complete schedule."""
+"""Which cost is that of plain training, and the training; each is a complete schedule."""
+PAPERS = trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")
+"""The paper's own setting that we have trained."""
 SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained("regmixup", 200, C100))
 """The trainings of the short table, which leaves out what is not measured."""
 
@@ -75,14 +71,13 @@ Differences = Mapping[str, Mapping[str, Difference | None]]
 
 def pairs() -> list[Pair]:
     """Return every pair of trainings whose differences stand in results.csv."""
-    chosen = [(ours, theirs) for _, ours, theirs in EQUAL_COST]
+    chosen = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
     chosen += [(trained(method, 25), trained("dnn", 25)) for method in ("regmixup", "mixup")]
     for epochs, train_set in ((100, C10), (200, C10), (200, C100)):
         for reference in ("dnn", "regmixup", "mixup"):
             chosen += against(reference, epochs, train_set)
-    chosen += [(trained(choice, 50), trained(base, 50)) for choice in CHOICES for base in ("regmixup", "dnn")]
-    separate = "regmixup(passes=separate-clean)"
-    chosen += [(trained(separate, 100), trained(base, 100)) for base in ("regmixup", "dnn")]
+    changed = [*(trained(choice, 50) for choice in CHOICES), trained("regmixup(passes=separate-clean)", 100)]
+    chosen += [(setting, replace(setting, method=base)) for setting in changed for base in ("regmixup", "dnn")]
     chosen += [(trained("regmixup", 30), replace(trained("regmixup", 30), precision="float32"))]
     return list(dict.fromkeys(pair for pair in chosen if pair[0] in load() and pair[1] in load()))
 
@@ -199,10 +194,10 @@ def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = (
 
     shown: the trainings whose measured lines to show, default all lines.
     """
-    lines = {
-        f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}": (ours, theirs)
-        for equal, ours, theirs in EQUAL_COST
-    }
+    lines = {}
+    for equal, ours in EQUAL_COST:
+        theirs = plain_at(equal, ours)
+        lines[f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}"] = ours, theirs
     names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load()]
     return difference_table("data | equal | this | minus this", differences(lines, columns), names)
 
@@ -220,11 +215,7 @@ def headline() -> str:
 
 def score_effects() -> str:
     """Return what another score changes, paired within the same networks."""
-    settings = [
-        trained(method, epochs, train_set)
-        for epochs, train_set in ((100, C10), (200, C100))
-        for method in ("dnn", "regmixup")
-    ]
+    settings = [trained(method, *length) for length in ((100, C10), (200, C100)) for method in ("dnn", "regmixup")]
     lines = {
         f"{title(setting)}, {data(setting)}": {
             f"{name}: {score} − MSP": paired(setting, setting, f"{name} AUROC by {score}", f"{name} AUROC by MSP")
@@ -279,7 +270,7 @@ def paper_setting() -> str:
     """Return the paper's ResNet-50 on CIFAR-10 beside ours, in the quantities that the paper prints for it."""
     columns = ("accuracy", "shift accuracy", *claims.OOD["DS"])
     lines = []
-    for setting in (trained("dnn", 350, network="resnet50"), trained("regmixup", 350, network="resnet50")):
+    for setting in reversed(PAPERS):
         numbers = [f"{claims.printed(setting, column):.2f}" for column in columns]
         lines.append([f"{title(setting)}, the paper", cost(setting)[0], "–", "5", *numbers])
         lines.append([f"{title(setting)}, ours", *mean_cells(setting, columns)])
@@ -288,11 +279,10 @@ def paper_setting() -> str:
 
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
-    pair = [trained(method, 350, network="resnet50") for method in ("regmixup", "dnn")]
-    tested = with_holm({quantity: welch(*pair, quantity) for quantity in BY_SET})
+    tested = with_holm({quantity: welch(*PAPERS, quantity) for quantity in BY_SET})
     lines = []
     for by_ds, by_msp in zip(claims.OOD["DS"], claims.OOD["MSP"], strict=True):
-        papers = signed(claims.papers_difference(*pair, by_ds))
+        papers = signed(claims.papers_difference(*PAPERS, by_ds))
         lines.append([by_ds.partition(" AUROC")[0], papers, _marked(tested[by_ds]), _marked(tested[by_msp])])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
@@ -305,14 +295,10 @@ def methods(reference: str, head: str) -> str:
 
 def cifar100() -> str:
     """Return the differences on CIFAR-100."""
-    compared = [
-        ("regmixup", "dnn"), ("half-regmixup", "dnn"), ("mixup", "dnn"), ("regmixup", "mixup"),
-        ("regmixup", "half-regmixup"),
-    ]  # fmt: skip
-    lines = {
-        " − ".join(TITLES.get(method, method) for method in pair): tuple(trained(method, 200, C100) for method in pair)
-        for pair in compared
-    }
+    regmixup = trained("regmixup", 200, C100)
+    mixed = [trained(method, 200, C100) for method in ("mixup", "half-regmixup")]
+    pairs_of = [*against("dnn", 200, C100), *((regmixup, setting) for setting in mixed)]
+    lines = {" − ".join(TITLES.get(side.method, side.method) for side in pair): pair for pair in pairs_of}
     columns = [name for name in COMPARED if not name.startswith("near-OOD") and name != "Tiny-ImageNet AUROC by DS"]
     return difference_table("CIFAR-100, 200 epochs", differences(lines, columns))
 

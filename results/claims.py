@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from archives import FAMILIES, OTHER_CIFAR, SCORES, STEPS, Setting, load, num_seeds, quantities, usual_settings
+from archives import FAMILIES, OTHER_CIFAR, SCORES, STEPS, Setting, load, num_seeds, quantities, settings_of
 from comparisons import Difference, Pair, welch, with_holm
 
 from regmixup.names import signed
@@ -83,8 +83,7 @@ class Claim:
 
     def _measured(self) -> list[Pair]:
         """Return all settings of both methods at which archives have what they are compared in."""
-        settings = [setting for setting in usual_settings() if setting.method == self.method]
-        pairs = [(setting, replace(setting, method=self.reference)) for setting in settings]
+        pairs = [(setting, replace(setting, method=self.reference)) for setting in settings_of(self.method)]
         return [pair for pair in pairs if all(set(self.quantities) <= load().get(side, {}).keys() for side in pair)]
 
     def verdict(self, quantity: str, difference: Difference) -> str:
@@ -179,17 +178,13 @@ def table(kind: str) -> str:
 def _cell(claim: Claim, pair: Pair, at: str = "") -> str:
     """Return the verdicts at a setting with the differences, its epochs and its seeds. at: the rest of the setting."""
     tested = with_holm({quantity: welch(*pair, quantity) for quantity in claim.quantities})
-    told = []
+    other, told = FAMILIES[OTHER_CIFAR[pair[0].family]], []
     for quantity, difference in tested.items():
-        name = f"{_short_name(quantity, pair[0])}: " if len(tested) > 1 else ""
-        told.append(f"{name}**{claim.verdict(quantity, difference)}** {difference.text()}")
+        name = quantity.partition(" AUROC")[0].replace("other CIFAR", other).removeprefix("Fisher at ")
+        verdict = f"**{claim.verdict(quantity, difference)}** {difference.text()}"
+        told.append(f"{name}: {verdict}" if len(tested) > 1 else verdict)
     counts = " and ".join(map(str, difference.n))
     return "<br>".join([*told, f"{at}{pair[0].epochs} epochs, n {counts}"])
-
-
-def _short_name(quantity: str, setting: Setting) -> str:
-    other = FAMILIES[OTHER_CIFAR[setting.family]]
-    return quantity.partition(" AUROC")[0].replace("other CIFAR", other).removeprefix("Fisher at ")
 
 
 def printed(setting: Setting, quantity: str) -> float | None:
@@ -197,13 +192,8 @@ def printed(setting: Setting, quantity: str) -> float | None:
     measured = quantities(setting.family).get(quantity)
     if measured is None or measured.posthoc != "none":
         return None
-    value = paper_value(
-        method=setting.method,
-        network=setting.network,
-        train_set=setting.train_set,
-        dataset=measured.dataset,
-        metric=measured.metric,
-    )
+    names = {name: getattr(setting, name) for name in ("method", "network", "train_set")}
+    value = paper_value(**names, dataset=measured.dataset, metric=measured.metric)
     return 100 * value.value if value else None
 
 

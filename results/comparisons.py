@@ -64,25 +64,25 @@ class Difference:
 
 
 def archived(epochs: int, train_set: str = C10) -> list[Setting]:
-    """Return every method that archives have after so many epochs."""
+    """Return the settings of every method that archives have after so many epochs on ResNet-18."""
     settings = [trained(method, epochs, train_set) for method in METHODS]
     return [setting for setting in settings if setting in load()]
 
 
 def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
-    """Return the pairs of every other method that archives have, and a reference."""
-    base = trained(reference, epochs, train_set)
-    others = [setting for setting in archived(epochs, train_set) if setting != base]
-    return [(setting, base) for setting in others if setting.method != "kfac-llla"]  # all seeds share a prior variance
+    """Return the pairs of every other method that archives have, and a reference.
+
+    KFAC-LLLA is not among them: its seeds share one prior variance.
+    """
+    settings = [setting for setting in archived(epochs, train_set) if setting.method not in (reference, "kfac-llla")]
+    return [(setting, replace(setting, method=reference)) for setting in settings]
 
 
 def mean_of(setting: Setting, quantity: str) -> Mean:
     """Return the mean of a quantity over the seeds of a setting."""
     values = [*load()[setting][quantity].values()]
-    bounds = significance.mean_interval(values)
-    if bounds is None:
-        return Mean(values[0], None, None, None, 1)
-    return Mean(fmean(values), stdev(values), *bounds, len(values))
+    low, high = significance.mean_interval(values) or (None, None)
+    return Mean(fmean(values), stdev(values) if len(values) > 1 else None, low, high, len(values))
 
 
 def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Difference | None:

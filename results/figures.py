@@ -22,15 +22,8 @@ from regmixup.data.catalogue import BENCHMARK, EXTRA
 
 IMAGES = RESULTS.parent / "docs" / "images"
 
-COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030"}
-LENGTHS = (25, 50, 100, 200)
+COLOURS = {"dnn": "#2b6cb0", "mixup": "#6b8e23", "regmixup": "#c53030"}
 IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
-PANELS = {
-    "accuracy": "accuracy, %",
-    "shift accuracy": "CIFAR-10-C accuracy, %",
-    "ECE": "ECE, %",
-    "near-OOD AUROC by MSP": "near-OOD AUROC by MSP, %",
-}
 SCORE_STYLES = {"MSP": ("o", "#2b6cb0"), "entropy": ("|", "black"), "DS": ("D", "#c53030")}
 
 
@@ -50,20 +43,20 @@ def save(figure: Figure, path: Path) -> None:
 def length_figure() -> Figure:
     """Return each metric against the images that training forwards, with 95 % intervals over seeds."""
     figure = Figure(figsize=(7, 4.8))
-    for place, (quantity, label) in enumerate(PANELS.items()):
+    for place, quantity in enumerate(("accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP")):
         axes = figure.add_subplot(2, 2, place + 1)
-        for method, colour in COLOURS.items():
-            settings = [trained(method, epochs) for epochs in LENGTHS]
+        for method in ("dnn", "regmixup"):
+            settings = [trained(method, epochs) for epochs in (25, 50, 100, 200)]
             means = [mean_of(setting, quantity) for setting in settings]
             reach = [mean.value - mean.low for mean in means]
             axes.errorbar(
-                [setting.images for setting in settings], [mean.value for mean in means], yerr=reach, color=colour,
-                label=NAMES[method], marker="o", markersize=4, capsize=2, linewidth=1.6,
+                [setting.images for setting in settings], [mean.value for mean in means], yerr=reach,
+                color=COLOURS[method], label=NAMES[method], marker="o", markersize=4, capsize=2, linewidth=1.6,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_xticks(IMAGES_SHOWN, labels=[f"{images:g}" for images in IMAGES_SHOWN])
         axes.minorticks_off()
-        axes.set_title(label, fontsize=9)
+        axes.set_title(f"{quantity.replace('shift', 'CIFAR-10-C')}, %", fontsize=9)
         axes.set_xlabel("images forwarded, millions")
         axes.grid(alpha=0.3)
         if place == 0:
@@ -134,8 +127,7 @@ def scores_figure() -> Figure:
 
 # ---- concepts
 
-STYLES = {"plain": "#2b6cb0", "Mixup, alpha 0.3": "#6b8e23", "RegMixup, alpha 20": "#c53030"}
-OBJECTIVES = {"plain": rm.ERM(), "Mixup, alpha 0.3": rm.Mixup(0.3), "RegMixup, alpha 20": rm.RegMixup(20)}
+TITLES = {"dnn": "plain", "mixup": "Mixup, alpha 0.3", "regmixup": "RegMixup, alpha 20"}
 
 
 def alpha_figure() -> Figure:
@@ -169,7 +161,7 @@ def barrier_figure(seeds: int = 3) -> Figure:
     lams = torch.linspace(0, 1, 21)
     figure = Figure(figsize=(6, 3.4))
     axes = figure.add_subplot()
-    for (name, colour), method in zip(STYLES.items(), ("dnn", "mixup", "regmixup"), strict=True):
+    for method, colour in COLOURS.items():
         curves = []
         for seed in range(seeds):
             model = rm.train(rm.configure("digits", method, seed=seed), runs="runs").model().eval()
@@ -177,7 +169,7 @@ def barrier_figure(seeds: int = 3) -> Figure:
                 logits = [model(lam * first + (1 - lam) * second) for lam in lams]
             curves.append(torch.stack([rm.scores.entropy(part).mean() for part in logits]))
         curve = torch.stack(curves)
-        axes.plot(lams, curve.mean(0), color=colour, label=name)
+        axes.plot(lams, curve.mean(0), color=colour, label=TITLES[method])
         axes.fill_between(lams, curve.amin(0), curve.amax(0), color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel="lambda: share of the first digit", ylabel="entropy of the prediction, nats")
     axes.legend(frameon=False)
@@ -192,7 +184,8 @@ def vicinity_figure(steps: int = 1500) -> Figure:
     x, y = torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
     across, up = torch.meshgrid(torch.linspace(-3, 4, 140), torch.linspace(-3, 3.5, 130), indexing="xy")
     figure = Figure(figsize=(9, 2.9))
-    for place, (name, objective) in enumerate(OBJECTIVES.items()):
+    for place, (method, title) in enumerate(TITLES.items()):
+        objective = rm.configure("digits", method).objective
         torch.manual_seed(0)
         linear, relu = torch.nn.Linear, torch.nn.ReLU
         model = torch.nn.Sequential(linear(2, 64), relu(), linear(64, 64), relu(), linear(64, 2))
@@ -207,7 +200,7 @@ def vicinity_figure(steps: int = 1500) -> Figure:
         axes.pcolormesh(across, up, confidence, cmap="cividis", vmin=0.5, vmax=1, shading="auto", rasterized=True)
         for label, mark in ((0, "o"), (1, "^")):
             axes.scatter(*x[y == label].T, s=9, marker=mark, color="white", edgecolor="black", linewidth=0.4)
-        axes.set(title=name, xticks=[], yticks=[])
+        axes.set(title=title, xticks=[], yticks=[])
     return figure
 
 
