@@ -39,12 +39,6 @@ LAST_LINES = {
     "gp": "model.finalize([x])  # after training: batches of train images\n",
 }
 """What heads need beside the steps of an optimizer."""
-READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
-STUDIES_HEADS = {
-    "paper": ["study of the paper", "what", "cost", "remakes"],
-    "ours": ["study of ours", "what", "cost"],
-    "cv": ["cross-validation", "of what", "cost", "remakes"],
-}
 PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
 """Training times over that of plain training, from the paper's Section 4."""
 
@@ -119,7 +113,8 @@ def results(name: str) -> str:
     for family, title in FAMILIES.items():
         settings = [setting for setting in settings_of(name) if setting.family == family]
         if settings:
-            caption = f"{title}, mean ± standard deviation over n seeds ({READING}):"
+            reading = "[how to read the tables](../results.md#how-to-read-the-tables)"
+            caption = f"{title}, mean ± standard deviation over n seeds ({reading}):"
             tables.append(f"{caption}\n\n{means(settings, HEADLINE)}")
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing.\n"
 
@@ -216,15 +211,19 @@ def short(cost: str) -> str:
 
 def studies_page() -> str:
     """Return docs/studies.md with its tables replaced."""
-    lines: dict[str, list[list[str]]] = {name: [] for name in STUDIES_HEADS}
+    tables = {
+        "paper": [["study of the paper", "what", "cost", "remakes"]],
+        "ours": [["study of ours", "what", "cost"]],
+        "cv": [["cross-validation", "of what", "cost", "remakes"]],
+    }
     for name in studies():
         study = load_study(name)
         cells = [f"`{name}`", study.title.removeprefix("Cross-validation of "), short(study.cost)]
         kind = "cv" if name.startswith("cv-") else "paper" if study.paper else "ours"
-        lines[kind].append([*cells, ", ".join(study.paper)] if study.paper else cells)
+        tables[kind].append([*cells, ", ".join(study.paper)] if study.paper else cells)
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
-    for kind, heads in STUDIES_HEADS.items():
-        text = with_same_head(text, heads, lines[kind])
+    for heads, *lines in tables.values():
+        text = with_same_head(text, heads, lines)
     return text
 
 

@@ -22,8 +22,6 @@ STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
 TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
 """Methods whose networks are trained by another one's step."""
-_OF_RECIPE = {"epochs", "precision", "bn"}
-
 FAMILIES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 """The datasets that networks were trained on, and their titles."""
 OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
@@ -151,7 +149,7 @@ def method_of(label: str) -> tuple[str, str]:
     name, _, values = label.removesuffix(")").partition("(")
     # A comma inside a value is not followed by a name and an equals sign.
     fields = dict(text.split("=", 1) for text in re.split(r", (?=[\w.]+=)", values) if text)
-    kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in _OF_RECIPE)
+    kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in ("epochs", "precision", "bn"))
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
 

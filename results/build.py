@@ -27,6 +27,8 @@ from regmixup.report.writers import markdown_table
 ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
 TITLES = {"dnn": "plain", "regmixup": "RegMixup"}
+DIGITS = {"NLL": 3, "T": 3}
+"""What tables show of a quantity; of all others two digits."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
 BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
 BY_SET = tuple(
@@ -121,16 +123,11 @@ def difference_lines(compare: Compare, compared: Iterable[Pair]) -> Iterator[lis
                 yield [key, difference.value, "", difference.low, difference.high, difference.p, counts, ""]
 
 
-def digits_of(quantity: str) -> int:
-    """Return the digits that tables show of a quantity."""
-    return 3 if quantity in ("NLL", "T") else 2
-
-
 def cell(setting: Setting, quantity: str) -> str:
     """Return a mean ± standard deviation."""
     if quantity not in load()[setting]:
         return "–"
-    mean, digits = mean_of(setting, quantity), digits_of(quantity)
+    mean, digits = mean_of(setting, quantity), DIGITS.get(quantity, 2)
     spread = f" ± {mean.std:.{digits}f}" if mean.std is not None else ""
     return f"{mean.value:.{digits}f}{spread}"
 
@@ -178,7 +175,7 @@ def difference_table(head: str, lines: Differences, shown: Collection[str] = ())
     for column in columns:
         tested = with_holm({name: line[column] for name, line in lines.items()})
         for name, difference in tested.items():
-            cells[name].append(_marked(difference, digits_of(column)))
+            cells[name].append(_marked(difference, DIGITS.get(column, 2)))
     not_measured = ["not measured", *[""] * (len(columns) - 1)]
     rows = [[name, *(cells[name] or not_measured)] for name in shown or lines]
     return markdown_table([*head.split(" | "), *columns], rows)

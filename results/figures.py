@@ -23,6 +23,8 @@ from regmixup.data.catalogue import BENCHMARK, EXTRA
 IMAGES = RESULTS.parent / "docs" / "images"
 
 COLOURS = {"dnn": "#2b6cb0", "mixup": "#6b8e23", "regmixup": "#c53030"}
+TITLES = {"dnn": "plain", "mixup": "Mixup, alpha 0.3", "regmixup": "RegMixup, alpha 20"}
+"""Of concepts."""
 IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
 SCORE_STYLES = {"MSP": ("o", "#2b6cb0"), "entropy": ("|", "black"), "DS": ("D", "#c53030")}
 
@@ -43,8 +45,8 @@ def save(figure: Figure, path: Path) -> None:
 def length_figure() -> Figure:
     """Return each metric against the images that training forwards, with 95 % intervals over seeds."""
     figure = Figure(figsize=(7, 4.8))
-    for place, quantity in enumerate(("accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP")):
-        axes = figure.add_subplot(2, 2, place + 1)
+    quantities = ("accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP")
+    for axes, quantity in zip(figure.subplots(2, 2).flat, quantities, strict=True):
         for method in ("dnn", "regmixup"):
             settings = [trained(method, epochs) for epochs in (25, 50, 100, 200)]
             means = [mean_of(setting, quantity) for setting in settings]
@@ -59,8 +61,7 @@ def length_figure() -> Figure:
         axes.set_title(f"{quantity.replace('shift', 'CIFAR-10-C')}, %", fontsize=9)
         axes.set_xlabel("images forwarded, millions")
         axes.grid(alpha=0.3)
-        if place == 0:
-            axes.legend(frameon=False, loc="lower right")
+    figure.axes[0].legend(frameon=False, loc="lower right")
     figure.tight_layout()
     return figure
 
@@ -83,8 +84,7 @@ def choices_figure() -> Figure:
 def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
     """Return the differences of pairs: blue ones are better and red ones worse after Holm's correction over a panel."""
     figure = Figure(figsize=(10, 0.5 + 0.25 * len(pairs)))
-    for place, quantity in enumerate(quantities):
-        axes = figure.add_subplot(1, len(quantities), place + 1)
+    for axes, quantity in zip(figure.subplots(1, len(quantities)), quantities, strict=True):
         less = quantity in LOWER_IS_BETTER
         tested = with_holm({name: welch(*pair, quantity) for name, pair in pairs.items()})
         for line, name in enumerate(reversed(pairs)):
@@ -96,11 +96,12 @@ def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
                 axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
         axes.axvline(0, color="black", linewidth=1)
         axes.set_ylim(-0.7, len(pairs) - 0.3)
-        axes.set_yticks(range(len(pairs)), labels=[*reversed(pairs)] if place == 0 else [""] * len(pairs))
+        axes.set_yticks(range(len(pairs)), labels=[""] * len(pairs))
         name = quantity.replace(" AUROC by ", " AUROC\nby ")
         axes.set_title(f"{name}\n{'less' if less else 'more'} is better", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3, axis="x")
+    figure.axes[0].set_yticklabels(reversed(pairs))
     figure.tight_layout()
     return figure
 
@@ -109,25 +110,20 @@ def scores_figure() -> Figure:
     """Return detection by three scores, for every method after 100 epochs."""
     methods = sorted(archived(100), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
     figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
-    for place, name in enumerate(("near-OOD", "SVHN")):
-        axes = figure.add_subplot(1, 2, place + 1)
+    for axes, name in zip(figure.subplots(1, 2), ("near-OOD", "SVHN"), strict=True):
         for score, (mark, colour) in SCORE_STYLES.items():
             means = [mean_of(setting, f"{name} AUROC by {score}") for setting in methods]
             values = [mean.value for mean in means]
             axes.plot(values, range(len(methods)), mark, color=colour, markersize=5, label=f"by {score}", alpha=0.85)
-        axes.set_yticks(range(len(methods)), labels=[s.method for s in methods] if place == 0 else [""] * len(methods))
+        axes.set_yticks(range(len(methods)), labels=[""] * len(methods))
         axes.set_title(f"{name} AUROC, %", fontsize=9)
         axes.grid(alpha=0.3)
+    figure.axes[0].set_yticklabels(setting.method for setting in methods)
     figure.tight_layout()
     figure.legend(
         *axes.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.06)
     )
     return figure
-
-
-# ---- concepts
-
-TITLES = {"dnn": "plain", "mixup": "Mixup, alpha 0.3", "regmixup": "RegMixup, alpha 20"}
 
 
 def alpha_figure() -> Figure:
@@ -184,7 +180,7 @@ def vicinity_figure(steps: int = 1500) -> Figure:
     x, y = torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
     across, up = torch.meshgrid(torch.linspace(-3, 4, 140), torch.linspace(-3, 3.5, 130), indexing="xy")
     figure = Figure(figsize=(9, 2.9))
-    for place, (method, title) in enumerate(TITLES.items()):
+    for axes, (method, title) in zip(figure.subplots(1, 3), TITLES.items(), strict=True):
         objective = rm.configure("digits", method).objective
         torch.manual_seed(0)
         linear, relu = torch.nn.Linear, torch.nn.ReLU
@@ -196,7 +192,6 @@ def vicinity_figure(steps: int = 1500) -> Figure:
             optimizer.step()
         with torch.no_grad():
             confidence = model(torch.stack([across, up], dim=-1)).softmax(-1).amax(-1)
-        axes = figure.add_subplot(1, 3, place + 1)
         axes.pcolormesh(across, up, confidence, cmap="cividis", vmin=0.5, vmax=1, shading="auto", rasterized=True)
         for label, mark in ((0, "o"), (1, "^")):
             axes.scatter(*x[y == label].T, s=9, marker=mark, color="white", edgecolor="black", linewidth=0.4)
@@ -212,10 +207,9 @@ def corruption_figure() -> Figure:
     clean = torch.from_numpy(np.array(photograph)).permute(2, 0, 1).unsqueeze(0)
     names = (*BENCHMARK, *EXTRA)
     figure = Figure(figsize=(6, 1.1 * len(names)))
-    for line, name in enumerate(names):
-        for severity in range(1, 6):
+    for line, name in zip(figure.subplots(len(names), 5), names, strict=True):
+        for severity, axes in enumerate(line, start=1):
             corrupted = rm.data.corrupt(clean, name, severity=severity, generator=torch.Generator().manual_seed(0))
-            axes = figure.add_subplot(len(names), 5, 5 * line + severity)
             axes.imshow(corrupted[0].permute(1, 2, 0))
             axes.set(xticks=[], yticks=[])
             if severity == 1:
