@@ -19,7 +19,7 @@ from pathlib import Path
 import claims
 import figures
 from archives import C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_seeds, trained
-from comparisons import CHOICES, METHODS, Difference, Pair, against, archived, mean_of, paired, welch, with_holm
+from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, mean_of, paired, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.report.writers import markdown_table
@@ -65,9 +65,9 @@ SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained(
 """The trainings of the short table, which leaves out what is not measured."""
 
 
-Compare = Callable[[Setting, Setting, str], Difference | None]
+Compare = Callable[[Setting, Setting, str], Estimate | None]
 """How the settings of a pair are compared in a quantity; None where one side was not measured."""
-Differences = Mapping[str, Mapping[str, Difference | None]]
+Differences = Mapping[str, Mapping[str, Estimate | None]]
 """Differences by line and column; None in all columns of a line that was not measured."""
 
 
@@ -100,27 +100,26 @@ def write_csv(path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
-        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
+        for key, estimate, runs in lines:
+            numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
+            texts = ("" if number is None else f"{number:.6g}" for number in numbers)
+            writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
 
 
-def mean_lines() -> Iterator[list[object]]:
-    """Yield every mean with its key and the runs behind it."""
+def mean_lines() -> Iterator[tuple[str, Estimate, str]]:
+    """Yield every mean behind its key and before its runs."""
     for setting, values in load().items():
         runs = " ".join(dict.fromkeys(map(str, values["run"].values())))
         for quantity in (name for name in values if name != "run"):
-            mean = mean_of(setting, quantity)
-            key = f"{name_of(setting)}: {quantity}"
-            yield [key, mean.value, mean.std, mean.low, mean.high, "", mean.n, runs]
+            yield f"{name_of(setting)}: {quantity}", mean_of(setting, quantity), runs
 
 
-def difference_lines(compare: Compare, compared: Iterable[Pair]) -> Iterator[list[object]]:
-    """Yield the differences of pairs in every quantity that was measured on both sides, each with its key."""
+def difference_lines(compare: Compare, compared: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
+    """Yield the differences of pairs in every quantity that was measured on both sides, each behind its key."""
     for ours, theirs in compared:
         for quantity in (name for name in load()[ours] if name not in ("run", "T")):
             if (difference := compare(ours, theirs, quantity)) is not None:
-                key = f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}"
-                counts = "+".join(map(str, difference.n))
-                yield [key, difference.value, "", difference.low, difference.high, difference.p, counts, ""]
+                yield f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""
 
 
 def cell(setting: Setting, quantity: str) -> str:
@@ -181,7 +180,7 @@ def difference_table(head: str, lines: Differences, shown: Collection[str] = ())
     return markdown_table([*head.split(" | "), *columns], rows)
 
 
-def _marked(difference: Difference, digits: int = 2) -> str:
+def _marked(difference: Estimate, digits: int = 2) -> str:
     text = difference.text(digits)
     return f"**{text}**" if difference.stands else text
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from archives import FAMILIES, OTHER_CIFAR, SCORES, STEPS, Setting, load, num_seeds, quantities, settings_of
-from comparisons import Difference, Pair, welch, with_holm
+from comparisons import Estimate, Pair, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.paper import paper_value
@@ -86,7 +86,7 @@ class Claim:
         pairs = [(setting, replace(setting, method=self.reference)) for setting in settings_of(self.method)]
         return [pair for pair in pairs if all(set(self.quantities) <= load().get(side, {}).keys() for side in pair)]
 
-    def verdict(self, quantity: str, difference: Difference) -> str:
+    def verdict(self, quantity: str, difference: Estimate) -> str:
         """Return whether the claim holds for a quantity, by its difference after Holm's correction."""
         if self.margin is not None and difference.low is not None and difference.high is not None:
             inside = -self.margin < difference.low and difference.high < self.margin

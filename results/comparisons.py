@@ -28,21 +28,11 @@ Pair = tuple[Setting, Setting]
 
 
 @dataclass(frozen=True)
-class Mean:
-    """The mean over seeds of one quantity, with Student's interval and the standard deviation where n > 1."""
+class Estimate:
+    """A mean over seeds, or a difference of two means, as results.csv has it; None needs two seeds (on each side).
 
-    value: float
-    std: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A difference of means with its interval and two-sided p; None with fewer than two seeds on a side.
-
-    n: the seeds of both trainings, or of the networks that are compared with themselves.
+    low, high: the 95 % interval. p: of no difference, two-sided. n: the seeds behind a mean, of both sides of a
+    difference, or of networks that are compared with themselves. std: of a mean.
     """
 
     value: float
@@ -50,6 +40,7 @@ class Difference:
     high: float | None
     p: float | None
     n: tuple[int, ...]
+    std: float | None = None
 
     @property
     def stands(self) -> bool:
@@ -78,32 +69,32 @@ def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
     return [(setting, replace(setting, method=reference)) for setting in settings]
 
 
-def mean_of(setting: Setting, quantity: str) -> Mean:
+def mean_of(setting: Setting, quantity: str) -> Estimate:
     """Return the mean of a quantity over the seeds of a setting."""
     values = [*load()[setting][quantity].values()]
     low, high = significance.mean_interval(values) or (None, None)
-    return Mean(fmean(values), stdev(values) if len(values) > 1 else None, low, high, len(values))
+    return Estimate(fmean(values), low, high, None, (len(values),), stdev(values) if len(values) > 1 else None)
 
 
-def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Difference | None:
+def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Estimate | None:
     """Return the difference of two trainings; None where one of them was not measured. study: see `load`."""
     ours, theirs = ([*load(study).get(side, {}).get(quantity, {}).values()] for side in (setting, reference))
     if not ours or not theirs:
         return None
     counts = len(ours), len(theirs)
     if min(counts) < 2:
-        return Difference(fmean(ours) - fmean(theirs), None, None, None, counts)
+        return Estimate(fmean(ours) - fmean(theirs), None, None, None, counts)
     return _tested(significance.difference(ours, theirs), counts)
 
 
-def with_holm(differences: Mapping[str, Difference | None]) -> dict[str, Difference]:
+def with_holm(differences: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
     """Return the differences that were measured, their p with Holm's correction over all that have one."""
     measured = {name: difference for name, difference in differences.items() if difference is not None}
     corrected = significance.holm({name: tested.p for name, tested in measured.items() if tested.p is not None})
     return {name: replace(difference, p=corrected.get(name)) for name, difference in measured.items()}
 
 
-def paired(setting: Setting, reference: Setting, quantity: str, reference_quantity: str = "") -> Difference | None:
+def paired(setting: Setting, reference: Setting, quantity: str, reference_quantity: str = "") -> Estimate | None:
     """Return the difference of two numbers of the same networks, paired by seed; None with fewer than two seeds.
 
     reference_quantity: default, the same quantity under the other statistics of batch norm.
@@ -117,5 +108,5 @@ def paired(setting: Setting, reference: Setting, quantity: str, reference_quanti
     return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds),))
 
 
-def _tested(difference: significance.Difference, counts: tuple[int, ...]) -> Difference:
-    return Difference(difference.mean, *difference.interval(), difference.p, counts)
+def _tested(difference: significance.Difference, counts: tuple[int, ...]) -> Estimate:
+    return Estimate(difference.mean, *difference.interval(), difference.p, counts)

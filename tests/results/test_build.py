@@ -14,7 +14,7 @@ import comparisons
 import numpy as np
 import pytest
 from archives import Setting, load
-from comparisons import Difference, paired, welch, with_holm
+from comparisons import Estimate, paired, welch, with_holm
 from scipy import stats
 
 ROOT = Path(__file__).parents[2]
@@ -242,5 +242,5 @@ def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     ],
 )
 def test_a_verdict_follows_the_direction_and_the_margin_of_its_claim(claim, bounds, p, verdict):
-    difference = Difference(sum(bounds) / 2, *bounds, p, (3, 3))
+    difference = Estimate(sum(bounds) / 2, *bounds, p, (3, 3))
     assert claim.verdict(claim.quantities[0], difference) == verdict
