@@ -184,8 +184,8 @@ def load(study: str = "*") -> dict[Setting, Values]:
 def _numbers(rows: list[Row], family: str) -> dict[str, float]:
     """Return the numbers of an evaluation by quantity; of the Fisher criterion also its means over corruptions."""
     values = {row.quantity: row.value for row in rows}
-    known = {name: quantity for name, quantity in quantities(family).items() if quantity in values}
-    numbers = {name: SCALES.get(quantity.metric, 100.0) * values[quantity] for name, quantity in known.items()}
+    measured = {name: quantity for name, quantity in quantities(family).items() if quantity in values}
+    numbers = {name: SCALES.get(quantity.metric, 100.0) * values[quantity] for name, quantity in measured.items()}
     fisher = [row for row in rows if row.metric == "fisher_criterion" and row.severity]
     for severity in sorted({row.severity for row in fisher}):
         numbers[f"Fisher at severity {severity}"] = fmean(row.value for row in fisher if row.severity == severity)

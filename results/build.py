@@ -58,9 +58,9 @@ EQUAL_COST = [
     ("epochs, images", trained("half-regmixup", 200, C100)),
     ("epochs", trained("regmixup", 350, network="resnet50")),
 ]
-"""Which cost is that of plain training, and the training; each is a complete schedule."""
+"""The cost at which a training is compared with plain training, and the training; each is a complete schedule."""
 PAPERS = trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")
-"""The paper's own setting that we have trained."""
+"""RegMixup and plain training at the paper's own setting."""
 SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained("regmixup", 200, C100))
 """The trainings of the short table, which leaves out what is not measured."""
 
@@ -73,15 +73,15 @@ Differences = Mapping[str, Mapping[str, Estimate | None]]
 
 def pairs() -> list[Pair]:
     """Return every pair of trainings whose differences stand in results.csv."""
-    chosen = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
-    chosen += [(trained(method, 25), trained("dnn", 25)) for method in ("regmixup", "mixup")]
+    compared = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
+    compared += [(trained(method, 25), trained("dnn", 25)) for method in ("regmixup", "mixup")]
     for epochs, train_set in ((100, C10), (200, C10), (200, C100)):
         for reference in ("dnn", "regmixup", "mixup"):
-            chosen += against(reference, epochs, train_set)
+            compared += against(reference, epochs, train_set)
     changed = [*(trained(choice, 50) for choice in CHOICES), trained("regmixup(passes=separate-clean)", 100)]
-    chosen += [(setting, replace(setting, method=base)) for setting in changed for base in ("regmixup", "dnn")]
-    chosen += [(trained("regmixup", 30), replace(trained("regmixup", 30), precision="float32"))]
-    return list(dict.fromkeys(pair for pair in chosen if pair[0] in load() and pair[1] in load()))
+    compared += [(setting, replace(setting, method=base)) for setting in changed for base in ("regmixup", "dnn")]
+    compared += [(trained("regmixup", 30), replace(trained("regmixup", 30), precision="float32"))]
+    return list(dict.fromkeys(pair for pair in compared if pair[0] in load() and pair[1] in load()))
 
 
 def name_of(setting: Setting) -> str:
@@ -114,9 +114,9 @@ def mean_lines() -> Iterator[tuple[str, Estimate, str]]:
             yield f"{name_of(setting)}: {quantity}", mean_of(setting, quantity), runs
 
 
-def difference_lines(compare: Compare, compared: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
+def difference_lines(compare: Compare, pairs_of: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
     """Yield the differences of pairs in every quantity that was measured on both sides, each behind its key."""
-    for ours, theirs in compared:
+    for ours, theirs in pairs_of:
         for quantity in (name for name in load()[ours] if name not in ("run", "T")):
             if (difference := compare(ours, theirs, quantity)) is not None:
                 yield f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""
@@ -233,7 +233,7 @@ def statistics() -> str:
 
 def others() -> str:
     """Return others' numbers beside ours, from others.toml."""
-    known = tomllib.loads((RESULTS / "others.toml").read_text(encoding="utf-8"))
+    published = tomllib.loads((RESULTS / "others.toml").read_text(encoding="utf-8"))
     columns = {
         "accuracy": "accuracy",
         "near": "near-OOD AUROC by MSP",
@@ -241,7 +241,7 @@ def others() -> str:
         "failure_auroc": "failure AUROC",
     }
     lines = []
-    for entry in known["entry"]:
+    for entry in published["entry"]:
         setting = trained(entry["method"], entry["epochs"], f"{entry['recipe'].partition('-')[0]}/train")
         beside = [f"{entry[key]} / {cell(setting, name)}" if key in entry else "" for key, name in columns.items()]
         counts = f"{entry['runs']} / {num_seeds(setting)}"

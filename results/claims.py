@@ -167,8 +167,8 @@ def table(kind: str) -> str:
         pairs = {title: claim.at_longest(family) for family, title in FAMILIES.items()}
         cells = [_cell(claim, pair) if pair else "–" for pair in pairs.values()]
         papers = {title: _papers(claim, pair, PAPERS_NETWORKS) for title, pair in pairs.items() if pair}
-        told = "<br>".join(f"{title}: {text}" for title, text in papers.items() if text)
-        lines.append([claim.text, *([claim.by] if claim.by else []), *cells, told or "–", claim.place])
+        differences = "<br>".join(f"{title}: {text}" for title, text in papers.items() if text)
+        lines.append([claim.text, *([claim.by] if claim.by else []), *cells, differences or "–", claim.place])
     head = ["claim", *(["by"] if CLAIMS[kind][0].by else [])]
     return markdown_table([*head, *FAMILIES.values(), "the paper's difference", "where"], lines)
 
@@ -176,13 +176,13 @@ def table(kind: str) -> str:
 def _cell(claim: Claim, pair: Pair, at: str = "") -> str:
     """Return the verdicts at a setting with the differences, its epochs and its seeds. at: the rest of the setting."""
     tested = with_holm({quantity: welch(*pair, quantity) for quantity in claim.quantities})
-    other, told = FAMILIES[OTHER_CIFAR[pair[0].family]], []
+    other, verdicts = FAMILIES[OTHER_CIFAR[pair[0].family]], []
     for quantity, difference in tested.items():
         name = quantity.partition(" AUROC")[0].replace("other CIFAR", other).removeprefix("Fisher at ")
         verdict = f"**{claim.verdict(quantity, difference)}** {difference.text()}"
-        told.append(f"{name}: {verdict}" if len(tested) > 1 else verdict)
+        verdicts.append(f"{name}: {verdict}" if len(tested) > 1 else verdict)
     counts = " and ".join(map(str, difference.n))
-    return "<br>".join([*told, f"{at}{pair[0].epochs} epochs, n {counts}"])
+    return "<br>".join([*verdicts, f"{at}{pair[0].epochs} epochs, n {counts}"])
 
 
 def printed(setting: Setting, quantity: str) -> float | None:
@@ -208,14 +208,14 @@ def _papers(claim: Claim, pair: Pair, networks: Collection[str]) -> str:
     """
     if claim.by == "MSP":
         return ""
-    told = []
+    texts = []
     for network in networks:
         sides = [replace(side, network=network) for side in pair]
         differences = [papers_difference(*sides, quantity) for quantity in claim.quantities]
         text = ", ".join(signed(difference, 1) for difference in differences if difference is not None)
         if text:
-            told.append(f"{text} ({PAPERS_NETWORKS[network]})" if len(networks) > 1 else text)
-    return "; ".join(told)
+            texts.append(f"{text} ({PAPERS_NETWORKS[network]})" if len(networks) > 1 else text)
+    return "; ".join(texts)
 
 
 def cost() -> str:

@@ -207,8 +207,8 @@ def corruption_figure() -> Figure:
     clean = torch.from_numpy(np.array(photograph)).permute(2, 0, 1).unsqueeze(0)
     names = (*BENCHMARK, *EXTRA)
     figure = Figure(figsize=(6, 1.1 * len(names)))
-    for line, name in zip(figure.subplots(len(names), 5), names, strict=True):
-        for severity, axes in enumerate(line, start=1):
+    for row, name in zip(figure.subplots(len(names), 5), names, strict=True):
+        for severity, axes in enumerate(row, start=1):
             corrupted = rm.data.corrupt(clean, name, severity=severity, generator=torch.Generator().manual_seed(0))
             axes.imshow(corrupted[0].permute(1, 2, 0))
             axes.set(xticks=[], yticks=[])
