@@ -17,8 +17,8 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "results"))
 
 import torch  # noqa: E402
-from archives import load  # noqa: E402
-from build import HEADLINE, means  # noqa: E402
+from archives import FAMILIES, settings_of, steps  # noqa: E402
+from build import HEADLINE, means, with_table  # noqa: E402
 
 from regmixup.augmentations import AUGMENTATIONS  # noqa: E402
 from regmixup.losses import LOSSES  # noqa: E402
@@ -27,26 +27,18 @@ from regmixup.objectives import OBJECTIVES  # noqa: E402
 from regmixup.recipes import RECIPES  # noqa: E402
 from regmixup.report.writers import markdown_table  # noqa: E402
 from regmixup.study.plan import load_study, studies  # noqa: E402
-from regmixup.study.status import estimate, step_times  # noqa: E402
+from regmixup.study.status import estimate  # noqa: E402
 from regmixup.study.tasks import find_tasks  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
-PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}
-"""The parts of a method, and what plain training has there."""
+PARTS = ("objective", "constraint", "head", "posthoc", "train")
 COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.", "deep-ensemble": "Five times `dnn`."}
 """Methods whose step is that of `dnn`."""
-READING = "[how to read the tables](../results.md#how-to-read-the-tables)"
-STUDIES_HEADS = {
-    "paper": "| study of the paper | what | cost | remakes |\n| --- | --- | --- | --- |\n",
-    "ours": "| study of ours | what | cost |\n| --- | --- | --- |\n",
-    "cv": "| cross-validation | of what | cost | remakes |\n| --- | --- | --- | --- |\n",
+LAST_LINES = {
+    "rbf": "model.after_step(x, y)  # after the optimizer's step\n",
+    "gp": "model.finalize([x])  # after training: batches of train images\n",
 }
-STEPS = [
-    ("eager", "wrn28-10"), ("eager", "resnet50"), ("compiled", "wrn28-10"), ("compiled", "resnet50"),
-    ("compiled", "resnet18"),
-]  # fmt: skip
-STEPS_HEAD = f"| method | {' | '.join(', '.join(step) for step in STEPS)} | the paper says |\n|{' --- |' * 7}\n"
-OTHERS_HEAD = "| other step | of dnn, ms |\n| --- | --- |\n"
+"""What heads need beside the steps of an optimizer."""
 PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
 """Training times over that of plain training, from the paper's Section 4."""
 
@@ -66,20 +58,14 @@ def loop(method: Method) -> str:
     arguments = ['"resnet18"', "num_classes=10"]
     arguments += [f'constraint="{method.constraint.name}"'] if method.constraint else []
     arguments += [f'head="{method.head.name}"'] if method.head.name != "linear" else []
-    lines = [
-        "import regmixup as rm",
-        "import torch",
-        "",
-        f"model = rm.networks.build({', '.join(arguments)})",
-        "x, y = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))",
-        f"objective = {call(method.objective)}",
-        "objective(model, x, y).loss.backward()",
-    ]
-    if method.head.name == "rbf":
-        lines.append("model.after_step(x, y)  # after the optimizer's step")
-    if method.head.name == "gp":
-        lines.append("model.finalize([x])  # after training: batches of train images")
-    return "\n".join(lines)
+    return f"""import regmixup as rm
+import torch
+
+model = rm.networks.build({", ".join(arguments)})
+x, y = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))
+objective = {call(method.objective)}
+objective(model, x, y).loss.backward()
+{LAST_LINES.get(method.head.name, "")}"""
 
 
 def described(part: str, value: Any) -> str:
@@ -92,17 +78,18 @@ def described(part: str, value: Any) -> str:
     return ", ".join(f"{name} {setting}" for name, setting in value.items()) or "training as the recipe says"
 
 
+def changed(method: Method, reference: Method) -> list[str]:
+    """Return the parts of a method in which it differs from another."""
+    parts = {name: getattr(method, name) for name in PARTS}
+    return [described(name, part) for name, part in parts.items() if part != getattr(reference, name)]
+
+
 def values(method: Method) -> str:
     """Return what the method sets, and for which recipe it sets something else."""
-    parts = [described(name, getattr(method, name)) for name, plain in PARTS.items() if getattr(method, name) != plain]
-    lines = [["every recipe", "; ".join(parts)]]
-    for recipe in RECIPES:
-        here = method.at(recipe)
-        changed = [
-            described(name, getattr(here, name)) for name in PARTS if getattr(here, name) != getattr(method, name)
-        ]
-        if changed:
-            lines.append([f"`{recipe}`", "; ".join(changed)])
+    plain = dataclasses.replace(METHODS["dnn"], objective=Spec(""))  # every method's objective is shown
+    lines = [["every recipe", "; ".join(changed(method, plain))]]
+    by_recipe = {recipe: changed(method.at(recipe), method) for recipe in RECIPES}
+    lines += [[f"`{recipe}`", "; ".join(parts)] for recipe, parts in by_recipe.items() if parts]
     return markdown_table(["recipe", "sets"], lines)
 
 
@@ -113,8 +100,8 @@ def cost(name: str) -> str:
     lines = [
         [network, how, f"{times[name]:.2f}", f"{times[name] / times['dnn']:.2f}"]
         for how in ("compiled", "eager")
-        for network, times in step_times()[how].items()
-        if network != "how" and name in times
+        for network, times in steps(how).items()
+        if name in times
     ]
     heads = ["network, one H200", "step", "ms", "relative to dnn"]
     return markdown_table(heads, lines) if lines else "Not measured.\n"
@@ -123,15 +110,11 @@ def cost(name: str) -> str:
 def results(name: str) -> str:
     """Return the method's archived runs on the field's recipes."""
     tables = []
-    for train_set, title in (("cifar10/train", "CIFAR-10"), ("cifar100/train", "CIFAR-100")):
-        settings = [
-            setting
-            for setting in load()
-            if (setting.method, setting.train_set, setting.statistics) == (name, train_set, "trained")
-            and setting.precision == "bfloat16"
-        ]
+    for family, title in FAMILIES.items():
+        settings = [setting for setting in settings_of(name) if setting.family == family]
         if settings:
-            caption = f"{title}, mean ± standard deviation over n seeds ({READING}):"
+            reading = "[how to read the tables](../results.md#how-to-read-the-tables)"
+            caption = f"{title}, mean ± standard deviation over n seeds ({reading}):"
             tables.append(f"{caption}\n\n{means(settings, HEADLINE)}")
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing.\n"
 
@@ -156,8 +139,7 @@ regmixup train --method {method.name} --recipe digits
 In a loop of your own:
 
 ```python
-{loop(method)}
-```
+{loop(method)}```
 
 ## Values
 
@@ -210,14 +192,9 @@ def study_with_cost(name: str) -> str:
     return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(tasks)}"', text, count=1)
 
 
-def replaced(text: str, tables: dict[str, list[list[str]]]) -> str:
-    """Return a page with the lines below each head replaced."""
-    for head, lines in tables.items():
-        assert head in text, head
-        before, _, after = text.partition(head)
-        rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-        text = before + head + rows + re.sub(r"\A(\|.*\n)*", "", after)
-    return text
+def with_same_head(text: str, heads: list[str], lines: list[list[str]]) -> str:
+    """Return a page with the lines replaced of the table that has these heads."""
+    return with_table(text, markdown_table(heads, []), markdown_table(heads, lines))
 
 
 def short(cost: str) -> str:
@@ -234,36 +211,42 @@ def short(cost: str) -> str:
 
 def studies_page() -> str:
     """Return docs/studies.md with its tables replaced."""
-    lines: dict[str, list[list[str]]] = {name: [] for name in STUDIES_HEADS}
+    tables = {
+        "paper": [["study of the paper", "what", "cost", "remakes"]],
+        "ours": [["study of ours", "what", "cost"]],
+        "cv": [["cross-validation", "of what", "cost", "remakes"]],
+    }
     for name in studies():
         study = load_study(name)
         cells = [f"`{name}`", study.title.removeprefix("Cross-validation of "), short(study.cost)]
         kind = "cv" if name.startswith("cv-") else "paper" if study.paper else "ours"
-        lines[kind].append([*cells, ", ".join(study.paper)] if study.paper else cells)
+        tables[kind].append([*cells, ", ".join(study.paper)] if study.paper else cells)
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
-    return replaced(text, {STUDIES_HEADS[name]: rows for name, rows in lines.items()})
+    for heads, *lines in tables.values():
+        text = with_same_head(text, heads, lines)
+    return text
 
 
 def performance_page() -> str:
     """Return docs/performance.md with its tables of step times replaced."""
-    times = step_times()
-    steps = [(times[how][network], 1 if how == "eager" else 2) for how, network in STEPS]
+    measured = {(how, network): times for how in ("eager", "compiled") for network, times in steps(how).items()}
+    digits = {"eager": 1, "compiled": 2}
     lines = []
     for name in METHODS:
         cells = [
-            f"{measured[name]:.{digits}f} ({measured[name] / measured['dnn']:.2f})" if name in measured else ""
-            for measured, digits in steps
+            f"{times[name]:.{digits[how]}f} ({times[name] / times['dnn']:.2f})" if name in times else ""
+            for (how, _), times in measured.items()
         ]
         if any(cells):
             lines.append([f"`{name}`", *cells, PAPER_TIMES.get(name, "")])
     others = [
-        [f"`{network}`, {words}", f"{times[how][network]['dnn']:g}"]
+        [f"`{network}`, {words}", f"{times['dnn']:g}"]
         for how, words in (("cpu", "2 CPU cores, float32, eager"), ("estimated", "estimated from multiply-adds"))
-        for network in times[how]
-        if network != "how"
+        for network, times in steps(how).items()
     ]
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
-    return replaced(text, {STEPS_HEAD: lines, OTHERS_HEAD: others})
+    text = with_same_head(text, ["method", *map(", ".join, measured), "the paper says"], lines)
+    return with_same_head(text, ["other step", "of dnn, ms"], others)
 
 
 def main() -> None:

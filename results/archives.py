@@ -1,50 +1,44 @@
-"""Read the archived runs beside this file: one record per training and method, with every number of it.
-
-Needs NumPy and the standard library alone, so that the tables can be checked without the package.
-"""
+"""Read the archived runs beside this file: one record per training and method, with every number of it."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import re
-import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+import regmixup as rm
+from regmixup.config import encode
+from regmixup.methods import images_per_clean_image
+from regmixup.storage import read_rows
+from regmixup.study.status import step_times
+from regmixup.types import Quantity, Row
+
 RESULTS = Path(__file__).parent
-STEP_TIMES = RESULTS.parent / "src" / "regmixup" / "study" / "step_times.toml"
 STEPS_PER_EPOCH = 391
 """Steps of 128 images in an epoch of CIFAR."""
-STEPS = {
-    network: times
-    for network, times in tomllib.loads(STEP_TIMES.read_text(encoding="utf-8"))["compiled"].items()
-    if network != "how"
-}
-"""Milliseconds of a step by network and method: one H200, nothing beside it."""
-MILLISECONDS = {network: {1.0: times["dnn"], 2.0: times["regmixup"]} for network, times in STEPS.items()}
-"""The same by the images forwarded for a clean one, for methods without a measurement of their own."""
-FORWARDED = {
-    "regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0,
-    "pixmix": 2.0, "rotation": 4.0, "fmfp": 2.0, "sure": 4.0,
-}  # fmt: skip
-"""Images that a step forwards for a clean one, where that is not one; FMFP and SURE forward all of them twice."""
-MEMBERS = {"deep-ensemble": 5}
-"""Networks of an ensemble."""
 TRAINED_AS = {"deep-ensemble": "dnn", "kfac-llla": "dnn"}
 """Methods whose networks are trained by another one's step."""
-_OF_RECIPE = {"epochs", "precision", "bn"}
-
-OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
-OTHER_CIFAR_LIST = {"cifar10": "cifar100/openood-cifar10", "cifar100": "cifar10/openood-test"}
-WHOLE_TESTS = tuple(f"{family}/test" for family in OTHER_CIFAR)
+FAMILIES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+"""The datasets that networks were trained on, and their titles."""
+OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
+C10, C100 = "cifar10/train", "cifar100/train"
+WHOLE_TESTS = tuple(f"{family}/test" for family in FAMILIES)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
+SCALES = {"nll": 1.0, "brier": 1.0, "temperature": 1.0, "fisher_criterion": 1.0, "aurc": 1000.0, "augrc": 1000.0}
+"""Factors to the units that tables show; 100 for all other metrics."""
+
+
+def steps(how: str) -> dict[str, dict[str, float]]:
+    """Return the measured milliseconds of a step by network and method. how: as "compiled" or another section."""
+    return {network: times for network, times in step_times()[how].items() if network != "how"}
+
+
+STEPS = steps("compiled")
+"""Those of tables: on one H200, with nothing beside it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -68,53 +62,44 @@ class Setting:
         return self.train_set.partition("/")[0]
 
     @property
+    def _config(self) -> rm.TrainConfig:
+        """Return the configuration of its method, without the values that differ."""
+        return rm.configure("cifar10-resnet18", self.method.partition("(")[0])
+
+    @property
     def forwarded(self) -> float:
         """Return how many images a step forwards for a clean one."""
-        passes = 2.0 if "sharpness=" in self.method else 1.0
-        return passes * FORWARDED.get(self.method.partition("(")[0], 1.0)
+        is_sharpness_aware = self._config.sharpness != "none" or "sharpness=" in self.method
+        return (2 if is_sharpness_aware else 1) * images_per_clean_image(encode(self._config.objective))
 
     @property
     def images(self) -> float:
         """Return the images that training forwards, in millions; CIFAR has 50,000 train images."""
-        return 0.05 * self.epochs * self.forwarded * MEMBERS.get(self.method, 1)
+        return 0.05 * self.epochs * self.forwarded * self._config.members
 
     @property
     def step(self) -> float | None:
         """Return the milliseconds of its training step where they were measured on one H200."""
-        name = self.method.partition("(")[0]
-        return None if self._passes_anew else STEPS.get(self.network, {}).get(TRAINED_AS.get(name, name))
-
-    @property
-    def _passes_anew(self) -> bool:
-        """Return whether a changed field adds passes to the method's step, whose time then says nothing."""
-        return "separate" in self.method or "sharpness=" in self.method
+        return STEPS[self.network].get(TRAINED_AS.get(self.method, self.method))
 
     @property
     def minutes(self) -> float | None:
         """Return the GPU minutes of training alone on one H200, from its step.
 
-        Where its step was not measured, that of plain training or RegMixup stands in, by the images that it forwards;
-        None where neither forwards as many.
+        Where the step of a named method was not measured, that of plain training or RegMixup stands in, by the images
+        that it forwards; None where neither forwards as many.
         """
         step = self.step
-        if step is None and not self._passes_anew:
-            by_images = dict(MILLISECONDS.get(self.network, {}))
-            if self.forwarded == 1.5 and by_images:  # a coin at every step between one image and two
-                by_images[1.5] = (by_images[1.0] + by_images[2.0]) / 2
-            step = by_images.get(self.forwarded)
-        return None if step is None else step * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+        if step is None and "(" not in self.method:
+            plain, regmixup = STEPS[self.network]["dnn"], STEPS[self.network]["regmixup"]
+            coin = (plain + regmixup) / 2  # at every step between one image and two
+            step = {1.0: plain, 1.5: coin, 2.0: regmixup}.get(self.forwarded)
+        return None if step is None else step * STEPS_PER_EPOCH * self.epochs * self._config.members / 60_000
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A measured quantity: on which set, by which metric and score. scale: to the unit that tables show."""
-
-    dataset: str
-    metric: str
-    score: str = ""
-    posthoc: str = "none"
-    corruption: str = ""
-    scale: float = 100.0
+def trained(method: str, epochs: int, train_set: str = C10, *, network: str = "resnet18") -> Setting:
+    """Return a setting with the statistics of training, in bfloat16."""
+    return Setting(train_set, network, epochs, method)
 
 
 def quantities(family: str) -> dict[str, Quantity]:
@@ -126,35 +111,31 @@ def quantities(family: str) -> dict[str, Quantity]:
     named = {
         "accuracy": Quantity(test, "accuracy"),
         "shift accuracy": Quantity(shifted, "accuracy", corruption="mean"),
-        "NLL": Quantity(test, "nll", scale=1.0),
-        "Brier": Quantity(test, "brier", scale=1.0),
+        "NLL": Quantity(test, "nll"),
+        "Brier": Quantity(test, "brier"),
         "ECE": Quantity(test, "ece"),
         "AdaECE": Quantity(test, "adaptive_ece"),
         "shift ECE": Quantity(shifted, "ece", corruption="mean"),
         "shift AdaECE": Quantity(shifted, "adaptive_ece", corruption="mean"),
-        "T": Quantity(test, "temperature", posthoc="temperature", scale=1.0),
+        "T": Quantity(test, "temperature", posthoc="temperature"),
         "ECE with T": Quantity(test, "ece", posthoc="temperature"),
         "AdaECE with T": Quantity(test, "adaptive_ece", posthoc="temperature"),
-        "AUGRC": Quantity(test, "augrc", "max_probability", scale=1000.0),
-        "AURC": Quantity(test, "aurc", "max_probability", scale=1000.0),
-        "failure AUROC": Quantity(test, "failure_auroc", "max_probability"),
-        "Fisher": Quantity(test, "fisher_criterion", scale=1.0),
+        "AUGRC": Quantity(test, "augrc", score="max_probability"),
+        "AURC": Quantity(test, "aurc", score="max_probability"),
+        "failure AUROC": Quantity(test, "failure_auroc", score="max_probability"),
+        "Fisher": Quantity(test, "fisher_criterion"),
     }
     sets = {
-        "other CIFAR": OTHER_CIFAR[family],
+        "other CIFAR": f"{OTHER_CIFAR[family]}/test",
         "SVHN": "svhn/test",
         "Tiny-ImageNet": "tiny-imagenet/val",
-        "other CIFAR list": OTHER_CIFAR_LIST[family],
+        "other CIFAR list": {"cifar10": "cifar100/openood-cifar10", "cifar100": "cifar10/openood-test"}[family],
         "Tiny-ImageNet list": f"tiny-imagenet/openood-{family}",
     }
     for name, dataset in sets.items():
         for short, score in SCORES.items():
-            named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score)
+            named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score=score)
     return named
-
-
-Values = dict[str, dict[int, float]]
-"""Values of a setting by quantity and seed, in the unit that tables show."""
 
 
 def method_of(label: str) -> tuple[str, str]:
@@ -165,20 +146,15 @@ def method_of(label: str) -> tuple[str, str]:
     >>> method_of("pixmix(pictures=('gratings', 'perlin'), epochs=97)")[0]
     "pixmix(pictures=('gratings', 'perlin'))"
     """
-    name, opened, values = label.partition("(")
+    name, _, values = label.removesuffix(")").partition("(")
     # A comma inside a value is not followed by a name and an equals sign.
-    texts = re.split(r", (?=[\w.]+=)", values.removesuffix(")")) if opened else []
-    fields = dict(text.split("=", 1) for text in texts)
-    kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in _OF_RECIPE)
+    fields = dict(text.split("=", 1) for text in re.split(r", (?=[\w.]+=)", values) if text)
+    kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in ("epochs", "precision", "bn"))
     return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
 
 
-def _rows(folder: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Yield the label and the rows of every evaluation of an archived run."""
-    for path in sorted(folder.glob("rows-*.csv.gz")):
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        yield rows[0]["method"], rows
+Values = dict[str, dict[int, float]]
+"""Values of a setting by quantity and seed, in the unit that tables show."""
 
 
 @cache
@@ -192,44 +168,44 @@ def load(study: str = "*") -> dict[Setting, Values]:
     settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
     for note in sorted(RESULTS.glob(f"{study}/*/archive.json")):
         config = json.loads((note.parent / "config.json").read_text())
-        for label, rows in _rows(note.parent):
-            if rows[0]["dataset"] not in WHOLE_TESTS:
+        training = config["train_set"], config["network"], config["epochs"]
+        for rows in map(read_rows, sorted(note.parent.glob("rows-*.csv.gz"))):
+            if rows[0].dataset not in WHOLE_TESTS:
                 continue
-            method, statistics = method_of(label)
-            setting = Setting(
-                config["train_set"], config["network"], config["epochs"], method, statistics, config["precision"]
-            )
-            seed, values = config["seed"], settings[setting]
-            values["run"][seed] = rows[0]["run"]  # type: ignore[assignment]
-            table = {_place(row): float(row["value"]) for row in rows if not row["severity"]}
-            for name, quantity in quantities(setting.family).items():
-                if (value := table.get(_place(vars(quantity)))) is not None:
-                    values[name][seed] = quantity.scale * value
-            for severity, mean in _fisher_by_severity(rows).items():
-                values[f"Fisher at severity {severity}"][seed] = mean
+            setting = Setting(*training, *method_of(rows[0].method), config["precision"])
+            for name, value in _numbers(rows, setting.family).items():
+                settings[setting][name][config["seed"]] = value
+            settings[setting]["run"][config["seed"]] = rows[0].run  # type: ignore[assignment]
     for values in settings.values():
-        _add_means(values)
-    return dict(sorted(settings.items()))
+        _add_near_ood(values)
+    return {setting: dict(settings[setting]) for setting in sorted(settings)}
 
 
-def _place(row: dict[str, str]) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("dataset", "metric", "score", "posthoc", "corruption"))
+def _numbers(rows: list[Row], family: str) -> dict[str, float]:
+    """Return the numbers of an evaluation by quantity; of the Fisher criterion also its means over corruptions."""
+    values = {row.quantity: row.value for row in rows}
+    measured = {name: quantity for name, quantity in quantities(family).items() if quantity in values}
+    numbers = {name: SCALES.get(quantity.metric, 100.0) * values[quantity] for name, quantity in measured.items()}
+    fisher = [row for row in rows if row.metric == "fisher_criterion" and row.severity]
+    for severity in sorted({row.severity for row in fisher}):
+        numbers[f"Fisher at severity {severity}"] = fmean(row.value for row in fisher if row.severity == severity)
+    return numbers
 
 
-def _fisher_by_severity(rows: list[dict[str, str]]) -> dict[str, float]:
-    """Return the mean over corruptions of the Fisher criterion at each severity."""
-    by_severity: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row["metric"] == "fisher_criterion" and row["severity"]:
-            by_severity[row["severity"]].append(float(row["value"]))
-    return {severity: fmean(values) for severity, values in by_severity.items()}
+def _add_near_ood(values: Values) -> None:
+    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets or of OpenOOD's lists."""
+    for measured in (f"{kind}AUROC by {score}" for score in SCORES for kind in ("", "list ")):
+        other, tiny = values.get(f"other CIFAR {measured}", {}), values.get(f"Tiny-ImageNet {measured}", {})
+        if seeds := other.keys() & tiny.keys():
+            values[f"near-OOD {measured}"] = {seed: (other[seed] + tiny[seed]) / 2 for seed in sorted(seeds)}
 
 
-def _add_means(values: Values) -> None:
-    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets and of OpenOOD's lists."""
-    for short, kind in product(SCORES, ("", " list")):
-        near = [values.get(f"{name}{kind} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
-        seeds = near[0].keys() & near[1].keys()
-        if seeds:
-            means = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
-            values[f"near-OOD{kind} AUROC by {short}"] = means
+def settings_of(method: str) -> list[Setting]:
+    """Return the settings of a method that archives have with the statistics of training, in bfloat16."""
+    usual = method, "trained", "bfloat16"
+    return [setting for setting in load() if (setting.method, setting.statistics, setting.precision) == usual]
+
+
+def num_seeds(setting: Setting) -> int:
+    """Return how many seeds of a setting are archived."""
+    return len(load()[setting]["run"])

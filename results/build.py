@@ -11,25 +11,27 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import claims
 import figures
-from archives import MILLISECONDS, RESULTS, Setting, load
-from comparisons import Difference, mean_of, paired, welch, with_holm
+from archives import C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_seeds, trained
+from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, mean_of, paired, welch, with_holm
 
 from regmixup.names import signed
-from regmixup.paper import PaperValue
 from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
-MARKED = re.compile(r"(<!-- table: (\S+) -->\n)(?:\|.*\n)*")
-C10, C100 = "cifar10/train", "cifar100/train"
+MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
 TITLES = {"dnn": "plain", "regmixup": "RegMixup"}
+DIGITS = {"NLL": 3, "T": 3}
+"""What tables show of a quantity; of all others two digits."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
-DETECTION = tuple(
+BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
+BY_SET = tuple(
     f"{name} AUROC by {score}" for name in ("other CIFAR", "Tiny-ImageNet", "SVHN") for score in ("MSP", "DS")
 )
 COMPARED = (
@@ -39,250 +41,199 @@ COMPARED = (
 )  # fmt: skip
 
 
-def setting(method: str, epochs: int, train_set: str = C10, *, network: str = "resnet18") -> Setting:
-    """Return a setting of ours with the statistics of training."""
-    return Setting(train_set, network, epochs, method)
+def plain_at(equal: str, ours: Setting) -> Setting:
+    """Return plain training for as many epochs, as many images or, on ResNet-18, as many GPU minutes."""
+    times = STEPS["resnet18"]
+    factors = {"images": ours.forwarded, "GPU minutes": times["regmixup"] / times["dnn"]}
+    return replace(ours, method="dnn", epochs=round(factors.get(equal, 1) * ours.epochs))
 
 
-def plain_epochs(epochs: int) -> int:
-    """Return the epochs of plain training that take as long as these of RegMixup, on ResNet-18."""
-    steps = MILLISECONDS["resnet18"]
-    return round(epochs * steps[2.0] / steps[1.0])
-
-
+COSTS = ("epochs", "images", "GPU minutes")
 EQUAL_COST = [
-    ("epochs", setting("regmixup", 50), setting("dnn", 50)),
-    ("images", setting("regmixup", 50), setting("dnn", 100)),
-    ("GPU minutes", setting("regmixup", 50), setting("dnn", plain_epochs(50))),
-    ("epochs", setting("regmixup", 100), setting("dnn", 100)),
-    ("images", setting("regmixup", 100), setting("dnn", 200)),
-    ("GPU minutes", setting("regmixup", 100), setting("dnn", plain_epochs(100))),
-    ("epochs", setting("regmixup", 200), setting("dnn", 200)),
-    ("images", setting("regmixup", 200), setting("dnn", 400)),
-    ("GPU minutes", setting("regmixup", 200), setting("dnn", plain_epochs(200))),
-    ("epochs, images", setting("half-regmixup", 100), setting("dnn", 100)),
-    ("epochs", setting("regmixup", 200, C100), setting("dnn", 200, C100)),
-    ("images", setting("regmixup", 100, C100), setting("dnn", 200, C100)),
-    ("GPU minutes", setting("regmixup", 100, C100), setting("dnn", plain_epochs(100), C100)),
-    ("epochs, images", setting("half-regmixup", 200, C100), setting("dnn", 200, C100)),
-    ("epochs", setting("regmixup", 350, network="resnet50"), setting("dnn", 350, network="resnet50")),
+    *((equal, trained("regmixup", epochs)) for epochs in (50, 100, 200) for equal in COSTS),
+    ("epochs, images", trained("half-regmixup", 100)),
+    ("epochs", trained("regmixup", 200, C100)),
+    ("images", trained("regmixup", 100, C100)),
+    ("GPU minutes", trained("regmixup", 100, C100)),
+    ("epochs, images", trained("half-regmixup", 200, C100)),
+    ("epochs", trained("regmixup", 350, network="resnet50")),
 ]
-"""Which cost is equal, and the two trainings; each is a complete schedule."""
-SHOWN_FIRST = [
-    ("epochs", setting("regmixup", 100), setting("dnn", 100)),
-    ("images", setting("regmixup", 100), setting("dnn", 200)),
-    ("epochs, images", setting("half-regmixup", 100), setting("dnn", 100)),
-    ("epochs", setting("regmixup", 200, C100), setting("dnn", 200, C100)),
-]
-"""Those of the short table."""
-assert set(SHOWN_FIRST) <= set(EQUAL_COST)
-METHODS = [
-    "dnn", "regmixup", "half-regmixup", "bimodal", "mixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix",
-    "regmixup+regcutmix", "augmix", "label-smoothing", "kfac-llla", "deep-ensemble",
-]  # fmt: skip
-CHOICES = [
-    "regmixup(alpha=1)", "regmixup(alpha=10)", "regmixup(eta=0.5)", "regmixup(eta=2)", "regmixup(scale=sum)",
-    "regmixup(lam=sample)", "regmixup(passes=separate)", "regmixup(passes=separate-clean)",
-]  # fmt: skip
+"""The cost at which a training is compared with plain training, and the training; each is a complete schedule."""
+PAPERS = trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")
+"""RegMixup and plain training at the paper's own setting."""
+SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained("regmixup", 200, C100))
+"""The trainings of the short table, which leaves out what is not measured."""
 
 
-def pairs() -> list[tuple[Setting, Setting]]:
+Compare = Callable[[Setting, Setting, str], Estimate | None]
+"""How the settings of a pair are compared in a quantity; None where one side was not measured."""
+Differences = Mapping[str, Mapping[str, Estimate | None]]
+"""Differences by line and column; None in all columns of a line that was not measured."""
+
+
+def pairs() -> list[Pair]:
     """Return every pair of trainings whose differences stand in results.csv."""
-    chosen = [(ours, theirs) for _, ours, theirs in EQUAL_COST]
-    chosen += [(setting(method, 25), setting("dnn", 25)) for method in ("regmixup", "mixup")]
+    compared = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
+    compared += [(trained(method, 25), trained("dnn", 25)) for method in ("regmixup", "mixup")]
     for epochs, train_set in ((100, C10), (200, C10), (200, C100)):
         for reference in ("dnn", "regmixup", "mixup"):
-            chosen += [
-                (setting(method, epochs, train_set), setting(reference, epochs, train_set))
-                for method in METHODS
-                if method not in (reference, "kfac-llla")  # whose prior variance all seeds share
-            ]
-    chosen += [(setting(choice, 50), setting(base, 50)) for choice in CHOICES for base in ("regmixup", "dnn")]
-    separate = "regmixup(passes=separate-clean)"
-    chosen += [(setting(separate, 100), setting(base, 100)) for base in ("regmixup", "dnn")]
-    chosen += [(setting("regmixup", 30), Setting(C10, "resnet18", 30, "regmixup", precision="float32"))]
-    return list(dict.fromkeys(pair for pair in chosen if pair[0] in load() and pair[1] in load()))
+            compared += against(reference, epochs, train_set)
+    changed = [*(trained(choice, 50) for choice in CHOICES), trained("regmixup(passes=separate-clean)", 100)]
+    compared += [(setting, replace(setting, method=base)) for setting in changed for base in ("regmixup", "dnn")]
+    compared += [(trained("regmixup", 30), replace(trained("regmixup", 30), precision="float32"))]
+    return list(dict.fromkeys(pair for pair in compared if pair[0] in load() and pair[1] in load()))
 
 
-def name_of(chosen: Setting) -> str:
+def name_of(setting: Setting) -> str:
     """Return a setting as the keys of results.csv have it: cifar10 regmixup-100."""
-    parts = [chosen.family, *([chosen.network] if chosen.network != "resnet18" else [])]
-    method = f"{chosen.method}-{chosen.epochs}"
-    method += f"-{chosen.statistics}" if chosen.statistics != "trained" else ""
-    return " ".join([*parts, method + (f"-{chosen.precision}" if chosen.precision != "bfloat16" else "")])
+    network = f"{setting.network} " if setting.network != "resnet18" else ""
+    statistics = f"-{setting.statistics}" if setting.statistics != "trained" else ""
+    precision = f"-{setting.precision}" if setting.precision != "bfloat16" else ""
+    return f"{setting.family} {network}{setting.method}-{setting.epochs}{statistics}{precision}"
 
 
 def write_csv(path: Path) -> None:
     """Write every mean and every difference, each with a key of its own."""
-    lines: list[list[object]] = []
-    for chosen, values in load().items():
-        if chosen.train_set not in (C10, C100):  # companions, which only choose T
-            continue
-        runs = " ".join(dict.fromkeys(str(run) for run in values["run"].values()))
-        for quantity in (name for name in values if name != "run"):
-            mean = mean_of(chosen, quantity)
-            assert mean is not None
-            key = f"{name_of(chosen)}: {quantity}"
-            lines.append([key, mean.value, mean.std, mean.low, mean.high, "", mean.n, runs])
-    for ours, theirs in pairs():
-        for quantity in (name for name in load()[ours] if name not in ("run", "T")):
-            if (difference := welch(ours, theirs, quantity)) is not None:
-                key = f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}"
-                counts = "+".join(map(str, difference.n))
-                row = [difference.value, "", difference.low, difference.high, difference.p, counts, ""]
-                lines.append([key, *row])
-    for chosen in [one for one in load() if one.statistics == "refreshed"]:
-        trained = Setting(chosen.train_set, chosen.network, chosen.epochs, chosen.method)
-        for quantity in (name for name in load()[chosen] if name not in ("run", "T")):
-            if (difference := paired(chosen, quantity, trained, quantity)) is not None:
-                key = f"{name_of(chosen)} minus {name_of(trained).partition(' ')[2]}: {quantity}"
-                row = [difference.value, "", difference.low, difference.high, difference.p, difference.n[0], ""]
-                lines.append([key, *row])
+    refreshed = [setting for setting in load() if setting.statistics == "refreshed"]
+    same_networks = [(setting, replace(setting, statistics="trained")) for setting in refreshed]
+    lines = [*mean_lines(), *difference_lines(welch, pairs()), *difference_lines(paired, same_networks)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
-        writer.writerows([_short(cell) for cell in line] for line in lines)
+        for key, estimate, runs in lines:
+            numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
+            texts = ("" if number is None else f"{number:.6g}" for number in numbers)
+            writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
 
 
-def _short(cell: object) -> object:
-    return f"{cell:.6g}" if isinstance(cell, float) else "" if cell is None else cell
+def mean_lines() -> Iterator[tuple[str, Estimate, str]]:
+    """Yield every mean behind its key and before its runs."""
+    for setting, values in load().items():
+        runs = " ".join(dict.fromkeys(map(str, values["run"].values())))
+        for quantity in (name for name in values if name != "run"):
+            yield f"{name_of(setting)}: {quantity}", mean_of(setting, quantity), runs
 
 
-def cell(chosen: Setting, quantity: str) -> str:
-    """Return a mean ± standard deviation; NLL with three digits."""
-    mean = mean_of(chosen, quantity)
-    if mean is None:
+def difference_lines(compare: Compare, pairs_of: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
+    """Yield the differences of pairs in every quantity that was measured on both sides, each behind its key."""
+    for ours, theirs in pairs_of:
+        for quantity in (name for name in load()[ours] if name not in ("run", "T")):
+            if (difference := compare(ours, theirs, quantity)) is not None:
+                yield f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""
+
+
+def cell(setting: Setting, quantity: str) -> str:
+    """Return a mean ± standard deviation."""
+    if quantity not in load()[setting]:
         return "–"
-    digits = 3 if quantity in ("NLL", "T") else 2
+    mean, digits = mean_of(setting, quantity), DIGITS.get(quantity, 2)
     spread = f" ± {mean.std:.{digits}f}" if mean.std is not None else ""
     return f"{mean.value:.{digits}f}{spread}"
 
 
-def title(chosen: Setting) -> str:
+def title(setting: Setting) -> str:
     """Return a setting as tables name it."""
-    return f"{TITLES.get(chosen.method, chosen.method)}, {chosen.epochs} epochs"
+    return f"{TITLES.get(setting.method, setting.method)}, {setting.epochs} epochs"
 
 
-def cost(chosen: Setting) -> list[str]:
+def data(setting: Setting) -> str:
+    """Return the dataset and the network of a setting as tables name them."""
+    return f"{FAMILIES[setting.family]}, {claims.NETWORKS[setting.network]}"
+
+
+def cost(setting: Setting) -> list[str]:
     """Return the images forwarded, in millions, and the GPU minutes; ~ where its own step was not measured."""
-    estimated = "~" if chosen.step is None else ""
-    minutes = "not measured" if chosen.minutes is None else f"{estimated}{chosen.minutes:.1f}"
-    return [f"{chosen.images:g} M", minutes]
+    estimated = "~" if setting.step is None else ""
+    minutes = "not measured" if setting.minutes is None else f"{estimated}{setting.minutes:.1f}"
+    return [f"{setting.images:g} M", minutes]
+
+
+def mean_cells(setting: Setting, columns: Iterable[str]) -> list[str]:
+    """Return the cells of a setting in a table of means: cost, seeds and a mean per column."""
+    return [*cost(setting), str(num_seeds(setting)), *(cell(setting, column) for column in columns)]
 
 
 def means(settings: Iterable[Setting], columns: Sequence[str]) -> str:
-    """Return a table of means: cost, seeds and a column per quantity; "not measured" where no archive has it."""
-    lines = []
-    for chosen in settings:
-        if chosen in load():
-            count = str(len(load()[chosen]["run"]))
-            cells = [cell(chosen, column) for column in columns]
-        else:
-            count, cells = "–", ["not measured", *[""] * (len(columns) - 1)]
-        lines.append([title(chosen), *cost(chosen), count, *cells])
+    """Return a table of means: cost, seeds and a column per quantity."""
+    lines = [[title(setting), *mean_cells(setting, columns)] for setting in settings]
     return markdown_table(["training", "images", "GPU min", "n", *columns], lines)
 
 
-Pairs = Sequence[tuple[str, Setting, Setting]]
-"""The name of a line, and its two trainings."""
+def differences(pairs_of: Mapping[str, Pair], columns: Iterable[str], compare: Compare = welch) -> Differences:
+    """Return the differences of a pair of settings per line."""
+    return {name: {column: compare(*pair, column) for column in columns} for name, pair in pairs_of.items()}
 
 
-def differences(pairs_of: Pairs, columns: Sequence[str], *, head: str, lines_of: Pairs | None = None) -> str:
+def difference_table(head: str, lines: Differences, shown: Collection[str] = ()) -> str:
     """Return a table of differences; bold ones stand after Holm's correction over the lines of their column.
 
-    lines_of: the lines to show, default all; the correction runs over all in either case.
+    shown: the lines to show, default all; the correction runs over all in either case.
     """
-    measured = [(name, ours, theirs) for name, ours, theirs in pairs_of if ours in load() and theirs in load()]
-    cells: dict[tuple[str, str], str] = {}
+    columns = list(next(iter(lines.values())))
+    cells: dict[str, list[str]] = {name: [] for name in lines}
     for column in columns:
-        tested = with_holm({name: welch(ours, theirs, column) for name, ours, theirs in measured})
-        cells |= {(name, column): _marked(*pair, digits=3 if column == "NLL" else 2) for name, pair in tested.items()}
-    lines = []
-    for name, ours, theirs in lines_of or pairs_of:
-        known = ours in load() and theirs in load()
-        values = [cells.get((name, column), "–") for column in columns]
-        lines.append([name, *(values if known else ["not measured", *[""] * (len(columns) - 1)])])
-    return markdown_table([*head.split(" | "), *columns], lines)
+        tested = with_holm({name: line[column] for name, line in lines.items()})
+        for name, difference in tested.items():
+            cells[name].append(_marked(difference, DIGITS.get(column, 2)))
+    not_measured = ["not measured", *[""] * (len(columns) - 1)]
+    rows = [[name, *(cells[name] or not_measured)] for name in shown or lines]
+    return markdown_table([*head.split(" | "), *columns], rows)
 
 
-def _marked(difference: Difference, p: float, *, digits: int) -> str:
+def _marked(difference: Estimate, digits: int = 2) -> str:
     text = difference.text(digits)
-    return f"**{text}**" if p < 0.05 else text
+    return f"**{text}**" if difference.stands else text
 
 
-def equal_cost(columns: Sequence[str] = COMPARED, *, shown: Pairs = EQUAL_COST) -> str:
-    """Return the differences of RegMixup, and of half-RegMixup, at equal epochs, images and minutes."""
-    lines, lines_of = (
-        [(f"{_data(ours)} | {equal} | {title(ours)} | {title(theirs)}", ours, theirs) for equal, ours, theirs in listed]
-        for listed in (EQUAL_COST, shown)
-    )
-    return differences(lines, columns, head="data | equal | this | minus this", lines_of=lines_of)
+def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = ()) -> str:
+    """Return the differences of RegMixup, and of half-RegMixup, at equal epochs, images and minutes.
 
-
-def _data(chosen: Setting) -> str:
-    network = {"resnet18": "ResNet-18", "resnet50": "ResNet-50"}[chosen.network]
-    return f"{chosen.family.upper().replace('CIFAR', 'CIFAR-')}, {network}"
+    shown: the trainings whose measured lines to show, default all lines.
+    """
+    lines = {}
+    for equal, ours in EQUAL_COST:
+        theirs = plain_at(equal, ours)
+        lines[f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}"] = ours, theirs
+    names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load()]
+    return difference_table("data | equal | this | minus this", differences(lines, columns), names)
 
 
 def headline() -> str:
     """Return the few lines of the README: plain training, RegMixup, and plain training at RegMixup's cost."""
-    chosen = [
-        ("CIFAR-10", setting("dnn", 100)), ("CIFAR-10", setting("regmixup", 100)), ("CIFAR-10", setting("dnn", 200)),
-        ("CIFAR-100", setting("dnn", 200, C100)), ("CIFAR-100", setting("regmixup", 200, C100)),
+    settings = [
+        trained("dnn", 100), trained("regmixup", 100), trained("dnn", 200),
+        trained("dnn", 200, C100), trained("regmixup", 200, C100),
     ]  # fmt: skip
     columns = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL")
-    lines = [
-        [data, title(one), *cost(one), str(len(load()[one]["run"])), *(cell(one, column) for column in columns)]
-        for data, one in chosen
-    ]
+    lines = [[FAMILIES[setting.family], title(setting), *mean_cells(setting, columns)] for setting in settings]
     return markdown_table(["data", "training", "images", "GPU min", "n", *columns], lines)
-
-
-def scores() -> str:
-    """Return detection by score: every method at 100 epochs, near-OOD and SVHN."""
-    columns = [f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS")]
-    return means([setting(method, 100) for method in METHODS], columns)
-
-
-def _paired_table(head: Sequence[str], lines: Sequence[tuple[str, Sequence[Difference | None]]]) -> str:
-    """Return a table of paired differences; bold ones stand after Holm's correction over the lines of their column."""
-    rows = [[name] for name, _ in lines]
-    for place in range(len(head) - 1):
-        tested = with_holm({name: found[place] for name, found in lines})
-        for row in rows:
-            row.append(_marked(*tested[row[0]], digits=2) if row[0] in tested else "–")
-    return markdown_table(head, rows)
 
 
 def score_effects() -> str:
     """Return what another score changes, paired within the same networks."""
-    compared = [(name, score) for name in ("near-OOD", "SVHN") for score in ("DS", "entropy")]
-    lines = []
-    for method, epochs, train_set in (
-        ("dnn", 100, C10),
-        ("regmixup", 100, C10),
-        ("dnn", 200, C100),
-        ("regmixup", 200, C100),
-    ):
-        chosen = setting(method, epochs, train_set)
-        found = [paired(chosen, f"{name} AUROC by {score}", chosen, f"{name} AUROC by MSP") for name, score in compared]
-        lines.append((f"{title(chosen)}, {_data(chosen)}", found))
-    return _paired_table(["training", *(f"{name}: {score} − MSP" for name, score in compared)], lines)
+    settings = [trained(method, *length) for length in ((100, C10), (200, C100)) for method in ("dnn", "regmixup")]
+    lines = {
+        f"{title(setting)}, {data(setting)}": {
+            f"{name}: {score} − MSP": paired(setting, setting, f"{name} AUROC by {score}", f"{name} AUROC by MSP")
+            for name in ("near-OOD", "SVHN")
+            for score in ("DS", "entropy")
+        }
+        for setting in settings
+    }
+    return difference_table("training", lines)
 
 
 def statistics() -> str:
     """Return what other batch-norm statistics do to the same networks, paired."""
     columns = ("accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP")
-    lines = []
-    for method, epochs in (("dnn", 100), ("regmixup", 100), ("dnn", 200), ("regmixup", 200)):
-        trained, refreshed = setting(method, epochs), Setting(C10, "resnet18", epochs, method, "refreshed")
-        lines.append((title(trained), [paired(refreshed, column, trained, column) for column in columns]))
-    return _paired_table(["clean statistics − those of training", *columns], lines)
+    settings = [trained(method, epochs) for epochs in (100, 200) for method in ("dnn", "regmixup")]
+    lines = {title(setting): (replace(setting, statistics="refreshed"), setting) for setting in settings}
+    return difference_table("clean statistics − those of training", differences(lines, columns, paired))
 
 
 def others() -> str:
     """Return others' numbers beside ours, from others.toml."""
-    known = tomllib.loads((RESULTS / "others.toml").read_text(encoding="utf-8"))
+    published = tomllib.loads((RESULTS / "others.toml").read_text(encoding="utf-8"))
     columns = {
         "accuracy": "accuracy",
         "near": "near-OOD AUROC by MSP",
@@ -290,11 +241,11 @@ def others() -> str:
         "failure_auroc": "failure AUROC",
     }
     lines = []
-    for entry in known["entry"]:
-        chosen = setting(entry["method"], entry["epochs"], C100 if "cifar100" in entry["recipe"] else C10)
-        beside = [f"{entry[key]} / {cell(chosen, name)}" if key in entry else "" for key, name in columns.items()]
-        count = f"{entry['runs']} / {len(load()[chosen]['run'])}"
-        lines.append([entry["who"], f"{title(chosen)}, {_data(chosen)}", count, *beside])
+    for entry in published["entry"]:
+        setting = trained(entry["method"], entry["epochs"], f"{entry['recipe'].partition('-')[0]}/train")
+        beside = [f"{entry[key]} / {cell(setting, name)}" if key in entry else "" for key, name in columns.items()]
+        counts = f"{entry['runs']} / {num_seeds(setting)}"
+        lines.append([entry["who"], f"{title(setting)}, {data(setting)}", counts, *beside])
     return markdown_table(["theirs / ours", "training", "n", *columns.values()], lines)
 
 
@@ -302,103 +253,81 @@ def openood() -> str:
     """Return near-OOD detection on OpenOOD's lists, from openood.csv: one seed each, whose outcomes are archived."""
     with (RESULTS / "openood.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["score"] == "MSP" and row["network"] == "resnet18"]
+    rows.sort(key=lambda row: (int(row["epochs"]), METHODS.index(row["method"])))
     lines = [
-        [f"{TITLES.get(row['method'], row['method'])}, {row['epochs']} epochs", row["seed"]]
+        [title(trained(row["method"], int(row["epochs"]))), row["seed"]]
         + [f"{float(row[column]):.2f}" for column in ("cifar100", "tiny-imagenet", "near")]
-        for row in sorted(rows, key=lambda row: (int(row["epochs"]), METHODS.index(row["method"])))
+        for row in rows
     ]
     return markdown_table(["training", "seed", "CIFAR-100 by MSP", "Tiny-ImageNet by MSP", "near-OOD by MSP"], lines)
 
 
-PAPERS = ("accuracy", "shift accuracy", "other CIFAR AUROC by DS", "SVHN AUROC by DS", "Tiny-ImageNet AUROC by DS")
-"""The quantities that the paper prints for its ResNet-50 on CIFAR-10."""
-
-
-def _printed(method: str, quantity: str) -> PaperValue:
-    printed = claims.printed(method, "resnet50", "cifar10", quantity.removesuffix(" by DS"))
-    assert printed is not None
-    return printed
-
-
 def paper_setting() -> str:
-    """Return the paper's ResNet-50 on CIFAR-10 beside ours."""
+    """Return the paper's ResNet-50 on CIFAR-10 beside ours, in the quantities that the paper prints for it."""
+    columns = ("accuracy", "shift accuracy", *claims.OOD["DS"])
     lines = []
-    for method in ("dnn", "regmixup"):
-        chosen = setting(method, 350, network="resnet50")
-        images, minutes = cost(chosen)
-        printed = [_printed(method, quantity).text for quantity in PAPERS]
-        lines.append([f"{title(chosen)}, the paper", images, "–", "5", *printed])
-        count = str(len(load().get(chosen, {}).get("run", {})))
-        lines.append([f"{title(chosen)}, ours", images, minutes, count, *(cell(chosen, name) for name in PAPERS)])
-    return markdown_table(["training", "images", "GPU min", "n", *PAPERS], lines)
+    for setting in reversed(PAPERS):
+        numbers = [f"{claims.printed(setting, column):.2f}" for column in columns]
+        lines.append([f"{title(setting)}, the paper", cost(setting)[0], "–", "5", *numbers])
+        lines.append([f"{title(setting)}, ours", *mean_cells(setting, columns)])
+    return markdown_table(["training", "images", "GPU min", "n", *columns], lines)
 
 
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
-    ours, theirs = (setting(method, 350, network="resnet50") for method in ("regmixup", "dnn"))
-    tested = with_holm({quantity: welch(ours, theirs, quantity) for quantity in DETECTION})
+    tested = with_holm({quantity: welch(*PAPERS, quantity) for quantity in BY_SET})
     lines = []
-    for name in ("other CIFAR", "SVHN", "Tiny-ImageNet"):
-        by_ds, by_msp = (f"{name} AUROC by {score}" for score in ("DS", "MSP"))
-        papers = 100 * (_printed("regmixup", by_ds).value - _printed("dnn", by_ds).value)
-        lines.append([name, signed(papers, 2), *(_marked(*tested[quantity], digits=2) for quantity in (by_ds, by_msp))])
+    for by_ds, by_msp in zip(claims.OOD["DS"], claims.OOD["MSP"], strict=True):
+        papers = signed(claims.papers_difference(*PAPERS, by_ds))
+        lines.append([by_ds.partition(" AUROC")[0], papers, _marked(tested[by_ds]), _marked(tested[by_msp])])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 
-def against(reference: str, head: str) -> str:
+def methods(reference: str, head: str) -> str:
     """Return the differences of every method from one of them, after 100 epochs on CIFAR-10."""
-    chosen = [method for method in METHODS if method not in (reference, "kfac-llla")]
-    lines = [(TITLES.get(method, method), setting(method, 100), setting(reference, 100)) for method in chosen]
-    return differences(lines, (*HEADLINE, "failure AUROC"), head=head)
+    lines = {TITLES.get(pair[0].method, pair[0].method): pair for pair in against(reference, 100)}
+    return difference_table(head, differences(lines, (*HEADLINE, "failure AUROC")))
 
 
 def cifar100() -> str:
     """Return the differences on CIFAR-100."""
-    chosen = [("regmixup", "dnn"), ("half-regmixup", "dnn"), ("mixup", "dnn")]
-    chosen += [("regmixup", "mixup"), ("regmixup", "half-regmixup")]
-    lines = [
-        (
-            f"{TITLES.get(ours, ours)} − {TITLES.get(theirs, theirs)}",
-            setting(ours, 200, C100),
-            setting(theirs, 200, C100),
-        )
-        for ours, theirs in chosen
-    ]
+    regmixup = trained("regmixup", 200, C100)
+    mixed = [trained(method, 200, C100) for method in ("mixup", "half-regmixup")]
+    pairs_of = [*against("dnn", 200, C100), *((regmixup, setting) for setting in mixed)]
+    lines = {" − ".join(TITLES.get(side.method, side.method) for side in pair): pair for pair in pairs_of}
     columns = [name for name in COMPARED if not name.startswith("near-OOD") and name != "Tiny-ImageNet AUROC by DS"]
-    return differences(lines, columns, head="CIFAR-100, 200 epochs")
+    return difference_table("CIFAR-100, 200 epochs", differences(lines, columns))
+
+
+def choices() -> str:
+    """Return what each choice of RegMixup changes, after 50 epochs."""
+    lines = {choice: (trained(choice, 50), trained("regmixup", 50)) for choice in CHOICES}
+    columns = (
+        "accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP",
+    )  # fmt: skip
+    return difference_table("minus RegMixup, 50 epochs", differences(lines, columns))
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "at-equal-cost": lambda: equal_cost(
-        ("accuracy", "shift accuracy", "ECE", "NLL", "near-OOD AUROC by MSP", "near-OOD AUROC by DS"),
-        shown=SHOWN_FIRST,
+        ("accuracy", "shift accuracy", "ECE", "NLL", "near-OOD AUROC by MSP", "near-OOD AUROC by DS"), SHOWN_FIRST
     ),
     "equal-cost": equal_cost,
-    "leaderboard-cifar10": lambda: means(
-        [*(setting(method, 100) for method in METHODS), setting("dnn", 200), setting("regmixup", 200)], HEADLINE
-    ),
-    "leaderboard-cifar100": lambda: means(
-        [setting(method, 200, C100) for method in METHODS if setting(method, 200, C100) in load()], HEADLINE
-    ),
+    "leaderboard-cifar10": lambda: means([*archived(100), trained("dnn", 200), trained("regmixup", 200)], HEADLINE),
+    "leaderboard-cifar100": lambda: means(archived(200, C100), HEADLINE),
     "paper-resnet50": paper_setting,
     "paper-resnet50-differences": paper_differences,
     "length": lambda: means(
-        [setting(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],
-        ("accuracy", "shift accuracy", "ECE", *DETECTION),
+        [trained(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],
+        ("accuracy", "shift accuracy", "ECE", *BY_SET),
     ),
-    "methods-against-plain": lambda: against("dnn", "minus plain training, 100 epochs"),
-    "methods-against-regmixup": lambda: against("regmixup", "minus RegMixup, 100 epochs"),
+    "methods-against-plain": lambda: methods("dnn", "minus plain training, 100 epochs"),
+    "methods-against-regmixup": lambda: methods("regmixup", "minus RegMixup, 100 epochs"),
     "cifar100": cifar100,
-    "temperature": lambda: means(
-        [setting(method, 100) for method in METHODS], ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T")
-    ),
-    "choices": lambda: differences(
-        [(choice, setting(choice, 50), setting("regmixup", 50)) for choice in CHOICES],
-        ("accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP"),
-        head="minus RegMixup, 50 epochs",
-    ),
-    "scores": scores,
+    "temperature": lambda: means(archived(100), ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T")),
+    "choices": choices,
+    "scores": lambda: means(archived(100), BY_SCORE),
     "score-effects": score_effects,
     "statistics": statistics,
     "others": others,
@@ -410,9 +339,17 @@ TABLES: dict[str, Callable[[], str]] = {
 """The tables by the names that pages call them."""
 
 
+def with_table(text: str, start: str, table: str) -> str:
+    """Return a page with a new table in place of `start` and the lines of the old table behind it."""
+    assert start in text, start
+    return re.sub(re.escape(start) + r"(\|.*\n)*", lambda _: table, text, count=1)
+
+
 def with_tables(text: str) -> str:
-    """Return a page with its tables made again."""
-    return MARKED.sub(lambda marked: marked[1] + TABLES[marked[2]](), text)
+    """Return a page with the tables below its comments made again."""
+    for comment, name in MARKED.findall(text):
+        text = with_table(text, comment, comment + TABLES[name]())
+    return text
 
 
 def main() -> None:

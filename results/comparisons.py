@@ -7,42 +7,45 @@ batch-norm statistics, of the same networks are paired by seed. docs/conventions
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from archives import Setting, load
+from archives import C10, Setting, load, trained
 
 from regmixup.names import signed
 from regmixup.report import significance
 
+METHODS = [
+    "dnn", "regmixup", "half-regmixup", "bimodal", "mixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix",
+    "regmixup+regcutmix", "augmix", "label-smoothing", "kfac-llla", "deep-ensemble",
+]  # fmt: skip
+CHOICES = [
+    "regmixup(alpha=1)", "regmixup(alpha=10)", "regmixup(eta=0.5)", "regmixup(eta=2)", "regmixup(scale=sum)",
+    "regmixup(lam=sample)", "regmixup(passes=separate)", "regmixup(passes=separate-clean)",
+]  # fmt: skip
+Pair = tuple[Setting, Setting]
+"""Two trainings, or the same networks with other statistics of batch norm: this minus that."""
+
 
 @dataclass(frozen=True)
-class Mean:
-    """The mean over seeds of one quantity, with Student's interval and the standard deviation where n > 1."""
+class Estimate:
+    """A mean over seeds, or a difference of two means, as results.csv has it; None needs two seeds (on each side).
 
-    value: float
-    std: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A difference of means with its interval and two-sided p; None with fewer than two seeds on a side."""
+    low, high: the 95 % interval. p: of no difference, two-sided. n: the seeds behind a mean, of both sides of a
+    difference, or of networks that are compared with themselves. std: of a mean.
+    """
 
     value: float
     low: float | None
     high: float | None
     p: float | None
-    n: tuple[int, int]
+    n: tuple[int, ...]
+    std: float | None = None
 
     @property
-    def sign(self) -> int:
-        """Return 1 or -1 where the whole interval lies on one side of 0, else 0."""
-        if self.low is None or self.high is None:
-            return 0
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+    def stands(self) -> bool:
+        """Return whether p says that there is a difference."""
+        return self.p is not None and self.p < significance.LEVEL
 
     def text(self, digits: int = 2) -> str:
         """Return the difference with its interval, or in brackets where there is none."""
@@ -51,53 +54,59 @@ class Difference:
         return f"{signed(self.value, digits)} [{signed(self.low, digits)}, {signed(self.high, digits)}]"
 
 
-def mean_of(setting: Setting, quantity: str, *, study: str = "*") -> Mean | None:
-    """Return the mean of a quantity over the seeds of a setting; None where it was not measured. study: see `load`."""
-    values = _values(setting, quantity, study)
-    if not values:
-        return None
-    bounds = significance.mean_interval(values)
-    if bounds is None:
-        return Mean(values[0], None, None, None, 1)
-    return Mean(fmean(values), stdev(values), *bounds, len(values))
+def archived(epochs: int, train_set: str = C10) -> list[Setting]:
+    """Return the settings of every method that archives have after so many epochs on ResNet-18."""
+    settings = [trained(method, epochs, train_set) for method in METHODS]
+    return [setting for setting in settings if setting in load()]
 
 
-def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Difference | None:
+def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
+    """Return the pairs of every other method that archives have, and a reference.
+
+    KFAC-LLLA is not among them: its seeds share one prior variance.
+    """
+    settings = [setting for setting in archived(epochs, train_set) if setting.method not in (reference, "kfac-llla")]
+    return [(setting, replace(setting, method=reference)) for setting in settings]
+
+
+def mean_of(setting: Setting, quantity: str) -> Estimate:
+    """Return the mean of a quantity over the seeds of a setting."""
+    values = [*load()[setting][quantity].values()]
+    low, high = significance.mean_interval(values) or (None, None)
+    return Estimate(fmean(values), low, high, None, (len(values),), stdev(values) if len(values) > 1 else None)
+
+
+def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Estimate | None:
     """Return the difference of two trainings; None where one of them was not measured. study: see `load`."""
-    ours, theirs = _values(setting, quantity, study), _values(reference, quantity, study)
+    ours, theirs = ([*load(study).get(side, {}).get(quantity, {}).values()] for side in (setting, reference))
     if not ours or not theirs:
         return None
     counts = len(ours), len(theirs)
     if min(counts) < 2:
-        return Difference(fmean(ours) - fmean(theirs), None, None, None, counts)
+        return Estimate(fmean(ours) - fmean(theirs), None, None, None, counts)
     return _tested(significance.difference(ours, theirs), counts)
 
 
-def with_holm(differences: Mapping[str, Difference | None]) -> dict[str, tuple[Difference, float]]:
-    """Return the differences that were measured, each with its p after Holm's correction over all of them.
-
-    Without an interval, p is 1.
-    """
+def with_holm(differences: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
+    """Return the differences that were measured, their p with Holm's correction over all that have one."""
     measured = {name: difference for name, difference in differences.items() if difference is not None}
     corrected = significance.holm({name: tested.p for name, tested in measured.items() if tested.p is not None})
-    return {name: (difference, corrected.get(name, 1.0)) for name, difference in measured.items()}
+    return {name: replace(difference, p=corrected.get(name)) for name, difference in measured.items()}
 
 
-def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: str) -> Difference | None:
-    """Return the difference of two numbers of the same networks, paired by seed."""
-    ours, theirs = load()[setting].get(quantity, {}), load()[reference].get(other_quantity, {})
+def paired(setting: Setting, reference: Setting, quantity: str, reference_quantity: str = "") -> Estimate | None:
+    """Return the difference of two numbers of the same networks, paired by seed; None with fewer than two seeds.
+
+    reference_quantity: default, the same quantity under the other statistics of batch norm.
+    """
+    ours, theirs = load()[setting][quantity], load()[reference][reference_quantity or quantity]
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None
     sides = ([side[seed] for seed in seeds] for side in (ours, theirs))
     # Without a share of test images there is nothing to correct: the plain paired t-test.
-    return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds), len(seeds)))
+    return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds),))
 
 
-def _values(setting: Setting, quantity: str, study: str) -> list[float]:
-    """Return the values of a quantity over the seeds of a setting; none where it was not measured."""
-    return list(load(study).get(setting, {}).get(quantity, {}).values())
-
-
-def _tested(difference: significance.Difference, counts: tuple[int, int]) -> Difference:
-    return Difference(difference.mean, *difference.interval(), difference.p, counts)
+def _tested(difference: significance.Difference, counts: tuple[int, ...]) -> Estimate:
+    return Estimate(difference.mean, *difference.interval(), difference.p, counts)

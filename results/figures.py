@@ -10,10 +10,9 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-from archives import RESULTS, Setting, load
-from claims import LOWER_IS_BETTER
-from comparisons import Difference, mean_of, welch, with_holm
-from matplotlib.axes import Axes
+from archives import RESULTS, trained
+from claims import LOWER_IS_BETTER, NAMES
+from comparisons import CHOICES, Pair, against, archived, mean_of, welch, with_holm
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import beta
@@ -23,16 +22,10 @@ from regmixup.data.catalogue import BENCHMARK, EXTRA
 
 IMAGES = RESULTS.parent / "docs" / "images"
 
-COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030"}
-NAMES = {"dnn": "plain training", "regmixup": "RegMixup"}
-LENGTHS = (25, 50, 100, 200)
+COLOURS = {"dnn": "#2b6cb0", "mixup": "#6b8e23", "regmixup": "#c53030"}
+TITLES = {"dnn": "plain", "mixup": "Mixup, alpha 0.3", "regmixup": "RegMixup, alpha 20"}
+"""Of concepts."""
 IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
-PANELS = {
-    "accuracy": "accuracy, %",
-    "shift accuracy": "CIFAR-10-C accuracy, %",
-    "ECE": "ECE, %",
-    "near-OOD AUROC by MSP": "near-OOD AUROC by MSP, %",
-}
 SCORE_STYLES = {"MSP": ("o", "#2b6cb0"), "entropy": ("|", "black"), "DS": ("D", "#c53030")}
 
 
@@ -52,107 +45,85 @@ def save(figure: Figure, path: Path) -> None:
 def length_figure() -> Figure:
     """Return each metric against the images that training forwards, with 95 % intervals over seeds."""
     figure = Figure(figsize=(7, 4.8))
-    for place, (quantity, label) in enumerate(PANELS.items()):
-        axes = figure.add_subplot(2, 2, place + 1)
-        for method, name in NAMES.items():
-            settings = [Setting("cifar10/train", "resnet18", epochs, method) for epochs in LENGTHS]
-            points = [(chosen.images, mean) for chosen in settings if (mean := mean_of(chosen, quantity)) is not None]
-            values = [mean.value for _, mean in points]
-            reach = [mean.value - mean.low for _, mean in points if mean.low is not None]
+    quantities = ("accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP")
+    for axes, quantity in zip(figure.subplots(2, 2).flat, quantities, strict=True):
+        for method in ("dnn", "regmixup"):
+            settings = [trained(method, epochs) for epochs in (25, 50, 100, 200)]
+            means = [mean_of(setting, quantity) for setting in settings]
+            reach = [mean.value - mean.low for mean in means]
             axes.errorbar(
-                [images for images, _ in points], values, yerr=reach, color=COLOURS[method], label=name,
-                marker="o", markersize=4, capsize=2, linewidth=1.6,
+                [setting.images for setting in settings], [mean.value for mean in means], yerr=reach,
+                color=COLOURS[method], label=NAMES[method], marker="o", markersize=4, capsize=2, linewidth=1.6,
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_xticks(IMAGES_SHOWN, labels=[f"{images:g}" for images in IMAGES_SHOWN])
         axes.minorticks_off()
-        axes.set_title(label, fontsize=9)
+        axes.set_title(f"{quantity.replace('shift', 'CIFAR-10-C')}, %", fontsize=9)
         axes.set_xlabel("images forwarded, millions")
         axes.grid(alpha=0.3)
-        if place == 0:
-            axes.legend(frameon=False, loc="lower right")
+    figure.axes[0].legend(frameon=False, loc="lower right")
     figure.tight_layout()
     return figure
-
-
-def compared_methods() -> list[Setting]:
-    """Return every named method after 100 epochs on CIFAR-10."""
-    chosen = ("cifar10/train", 100, "trained")
-    return [s for s in load() if (s.train_set, s.epochs, s.statistics) == chosen and "(" not in s.method]
 
 
 def methods_figure() -> Figure:
     """Return the differences of every method from plain training after 100 epochs, a panel per quantity."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
-    base = Setting("cifar10/train", "resnet18", 100, "dnn")
-    methods = [setting for setting in compared_methods() if setting.method not in ("dnn", "kfac-llla")]
-    methods.sort(key=lambda setting: (setting.images, setting.method))
-    return _forest({f"{setting.method}, {setting.images:g} M": setting for setting in methods}, base, quantities)
+    pairs = sorted(against("dnn", 100), key=lambda pair: (pair[0].images, pair[0].method))
+    return _forest({f"{pair[0].method}, {pair[0].images:g} M": pair for pair in pairs}, quantities)
 
 
 def choices_figure() -> Figure:
     """Return what each choice of RegMixup changes, after 50 epochs."""
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "ECE")
-    base = Setting("cifar10/train", "resnet18", 50, "regmixup")
-    methods = [s for s in load() if s.epochs == 50 and s.statistics == "trained" and s.method.startswith("regmixup(")]
-    named = {setting.method.removeprefix("regmixup(").removesuffix(")"): setting for setting in methods}
-    return _forest(named, base, quantities)
+    named = {choice.removeprefix("regmixup(").removesuffix(")"): choice for choice in sorted(CHOICES)}
+    base = trained("regmixup", 50)
+    return _forest({name: (trained(choice, 50), base) for name, choice in named.items()}, quantities)
 
 
-def _forest(named: dict[str, Setting], base: Setting, quantities: tuple[str, ...]) -> Figure:
-    """Return differences from `base`: blue ones are better and red ones worse after Holm's correction over a panel."""
-    figure = Figure(figsize=(10, 0.5 + 0.25 * len(named)))
-    for place, quantity in enumerate(quantities):
-        axes = figure.add_subplot(1, len(quantities), place + 1)
+def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
+    """Return the differences of pairs: blue ones are better and red ones worse after Holm's correction over a panel."""
+    figure = Figure(figsize=(10, 0.5 + 0.25 * len(pairs)))
+    for axes, quantity in zip(figure.subplots(1, len(quantities)), quantities, strict=True):
         less = quantity in LOWER_IS_BETTER
-        tested = with_holm({name: welch(setting, base, quantity) for name, setting in named.items()})
-        for line, name in enumerate(reversed(named)):
-            if name in tested:
-                difference, p = tested[name]
-                better = (difference.value < 0) == less
-                colour = "#888888" if p >= 0.05 else "#2b6cb0" if better else "#c53030"
-                _draw_difference(axes, line, difference, colour)
+        tested = with_holm({name: welch(*pair, quantity) for name, pair in pairs.items()})
+        for line, name in enumerate(reversed(pairs)):
+            difference = tested[name]
+            better = (difference.value < 0) == less
+            colour = "#888888" if not difference.stands else "#2b6cb0" if better else "#c53030"
+            axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
+            if difference.low is not None:
+                axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_ylim(-0.7, len(named) - 0.3)
-        axes.set_yticks(range(len(named)), labels=[*reversed(named)] if place == 0 else [""] * len(named))
+        axes.set_ylim(-0.7, len(pairs) - 0.3)
+        axes.set_yticks(range(len(pairs)), labels=[""] * len(pairs))
         name = quantity.replace(" AUROC by ", " AUROC\nby ")
         axes.set_title(f"{name}\n{'less' if less else 'more'} is better", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3, axis="x")
+    figure.axes[0].set_yticklabels(reversed(pairs))
     figure.tight_layout()
     return figure
 
 
-def _draw_difference(axes: Axes, line: float, difference: Difference, colour: str) -> None:
-    axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
-    if difference.low is not None and difference.high is not None:
-        axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
-
-
 def scores_figure() -> Figure:
     """Return detection by three scores, for every method after 100 epochs."""
-    methods = sorted(compared_methods(), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
+    methods = sorted(archived(100), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
     figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
-    for place, name in enumerate(("near-OOD", "SVHN")):
-        axes = figure.add_subplot(1, 2, place + 1)
+    for axes, name in zip(figure.subplots(1, 2), ("near-OOD", "SVHN"), strict=True):
         for score, (mark, colour) in SCORE_STYLES.items():
             means = [mean_of(setting, f"{name} AUROC by {score}") for setting in methods]
             values = [mean.value for mean in means]
             axes.plot(values, range(len(methods)), mark, color=colour, markersize=5, label=f"by {score}", alpha=0.85)
-        axes.set_yticks(range(len(methods)), labels=[s.method for s in methods] if place == 0 else [""] * len(methods))
+        axes.set_yticks(range(len(methods)), labels=[""] * len(methods))
         axes.set_title(f"{name} AUROC, %", fontsize=9)
         axes.grid(alpha=0.3)
+    figure.axes[0].set_yticklabels(setting.method for setting in methods)
     figure.tight_layout()
     figure.legend(
         *axes.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.06)
     )
     return figure
-
-
-# ---- concepts
-
-STYLES = {"plain": "#2b6cb0", "Mixup, alpha 0.3": "#6b8e23", "RegMixup, alpha 20": "#c53030"}
-OBJECTIVES = {"plain": rm.ERM(), "Mixup, alpha 0.3": rm.Mixup(0.3), "RegMixup, alpha 20": rm.RegMixup(20)}
 
 
 def alpha_figure() -> Figure:
@@ -186,7 +157,7 @@ def barrier_figure(seeds: int = 3) -> Figure:
     lams = torch.linspace(0, 1, 21)
     figure = Figure(figsize=(6, 3.4))
     axes = figure.add_subplot()
-    for (name, colour), method in zip(STYLES.items(), ("dnn", "mixup", "regmixup"), strict=True):
+    for method, colour in COLOURS.items():
         curves = []
         for seed in range(seeds):
             model = rm.train(rm.configure("digits", method, seed=seed), runs="runs").model().eval()
@@ -194,7 +165,7 @@ def barrier_figure(seeds: int = 3) -> Figure:
                 logits = [model(lam * first + (1 - lam) * second) for lam in lams]
             curves.append(torch.stack([rm.scores.entropy(part).mean() for part in logits]))
         curve = torch.stack(curves)
-        axes.plot(lams, curve.mean(0), color=colour, label=name)
+        axes.plot(lams, curve.mean(0), color=colour, label=TITLES[method])
         axes.fill_between(lams, curve.amin(0), curve.amax(0), color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel="lambda: share of the first digit", ylabel="entropy of the prediction, nats")
     axes.legend(frameon=False)
@@ -209,7 +180,8 @@ def vicinity_figure(steps: int = 1500) -> Figure:
     x, y = torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
     across, up = torch.meshgrid(torch.linspace(-3, 4, 140), torch.linspace(-3, 3.5, 130), indexing="xy")
     figure = Figure(figsize=(9, 2.9))
-    for place, (name, objective) in enumerate(OBJECTIVES.items()):
+    for axes, (method, title) in zip(figure.subplots(1, 3), TITLES.items(), strict=True):
+        objective = rm.configure("digits", method).objective
         torch.manual_seed(0)
         linear, relu = torch.nn.Linear, torch.nn.ReLU
         model = torch.nn.Sequential(linear(2, 64), relu(), linear(64, 64), relu(), linear(64, 2))
@@ -220,11 +192,10 @@ def vicinity_figure(steps: int = 1500) -> Figure:
             optimizer.step()
         with torch.no_grad():
             confidence = model(torch.stack([across, up], dim=-1)).softmax(-1).amax(-1)
-        axes = figure.add_subplot(1, 3, place + 1)
         axes.pcolormesh(across, up, confidence, cmap="cividis", vmin=0.5, vmax=1, shading="auto", rasterized=True)
         for label, mark in ((0, "o"), (1, "^")):
             axes.scatter(*x[y == label].T, s=9, marker=mark, color="white", edgecolor="black", linewidth=0.4)
-        axes.set(title=name, xticks=[], yticks=[])
+        axes.set(title=title, xticks=[], yticks=[])
     return figure
 
 
@@ -236,10 +207,9 @@ def corruption_figure() -> Figure:
     clean = torch.from_numpy(np.array(photograph)).permute(2, 0, 1).unsqueeze(0)
     names = (*BENCHMARK, *EXTRA)
     figure = Figure(figsize=(6, 1.1 * len(names)))
-    for line, name in enumerate(names):
-        for severity in range(1, 6):
+    for row, name in zip(figure.subplots(len(names), 5), names, strict=True):
+        for severity, axes in enumerate(row, start=1):
             corrupted = rm.data.corrupt(clean, name, severity=severity, generator=torch.Generator().manual_seed(0))
-            axes = figure.add_subplot(len(names), 5, 5 * line + severity)
             axes.imshow(corrupted[0].permute(1, 2, 0))
             axes.set(xticks=[], yticks=[])
             if severity == 1:

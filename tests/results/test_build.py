@@ -14,7 +14,7 @@ import comparisons
 import numpy as np
 import pytest
 from archives import Setting, load
-from comparisons import Difference, paired, welch, with_holm
+from comparisons import Estimate, paired, welch, with_holm
 from scipy import stats
 
 ROOT = Path(__file__).parents[2]
@@ -212,15 +212,15 @@ def test_a_confirmation_takes_the_seeds_of_its_own_study_and_corrects_over_its_p
     }
     assert by_hand["NLL"] < by_hand["accuracy"]
     assert list(answers) == ["NLL", "accuracy"]
-    assert answers["NLL"][1] == pytest.approx(2 * by_hand["NLL"])
-    assert answers["accuracy"][1] == pytest.approx(max(2 * by_hand["NLL"], by_hand["accuracy"]))
-    assert answers["NLL"][0].n == (3, 3)
+    assert answers["NLL"].p == pytest.approx(2 * by_hand["NLL"])
+    assert answers["accuracy"].p == pytest.approx(max(2 * by_hand["NLL"], by_hand["accuracy"]))
+    assert answers["NLL"].n == (3, 3)
     assert welch(ours, theirs, "NLL").n == (4, 4)
 
 
 def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     chosen = Setting("cifar10/train", "resnet18", 100, "regmixup")
-    by_score = paired(chosen, "SVHN AUROC by entropy", chosen, "SVHN AUROC by MSP")
+    by_score = paired(chosen, chosen, "SVHN AUROC by entropy", "SVHN AUROC by MSP")
     values = load()[chosen]
     gaps = [values["SVHN AUROC by entropy"][seed] - value for seed, value in values["SVHN AUROC by MSP"].items()]
     assert by_score.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
@@ -242,5 +242,5 @@ def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     ],
 )
 def test_a_verdict_follows_the_direction_and_the_margin_of_its_claim(claim, bounds, p, verdict):
-    difference = Difference(sum(bounds) / 2, *bounds, p, (3, 3))
-    assert claim._verdict(claim.quantities[0], difference, p) == verdict
+    difference = Estimate(sum(bounds) / 2, *bounds, p, (3, 3))
+    assert claim.verdict(claim.quantities[0], difference) == verdict
