@@ -188,10 +188,10 @@ def _cell(claim: Claim, pair: Pair, at: str = "") -> str:
 def printed(setting: Setting, quantity: str) -> float | None:
     """Return the paper's number in percent, by the paper's score of the method; None where it has none."""
     measured = quantities(setting.family).get(quantity)
-    if measured is None or measured.posthoc != "none":
+    if measured is None:
         return None
     names = {name: getattr(setting, name) for name in ("method", "network", "train_set")}
-    value = paper_value(**names, dataset=measured.dataset, metric=measured.metric)
+    value = paper_value(**names, dataset=measured.dataset, metric=measured.metric, posthoc=measured.posthoc)
     return 100 * value.value if value else None
 
 
