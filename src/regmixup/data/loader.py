@@ -82,13 +82,6 @@ class Picked:
     boxes: Tensor
 
 
-def draw_crops(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw uniform crop offsets in the image padded by `padding`, (N, 2), and fair coins for flips, (N,) bool."""
-    offset = torch.randint(2 * padding + 1, (count, 2), generator=generator)
-    coin = torch.rand(count, generator=generator) < 0.5
-    return offset, coin & flip
-
-
 def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) -> Tensor:
     """Crop each image (N, C, H, W) from its zero-padded self and flip it left to right where `flip` says so.
 
@@ -143,7 +136,8 @@ class ResidentLoader(Loader):
         """Draw the offsets, flips and squares of an epoch, for all ranks."""
         count, (height, width) = self.num_images, self.images.shape[2:]
         generator = generator_for(self.seed, "augment", epoch)
-        offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
+        offset = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
+        flip = (torch.rand(count, generator=generator) < 0.5) & self.flip
         if not self.cutout:
             return offset, flip, torch.zeros(count, 0, dtype=torch.int64)
         generator = generator_for(self.seed, "cutout", epoch)
