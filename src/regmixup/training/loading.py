@@ -109,16 +109,12 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
     return channels, height, width
 
 
-def clean_parts(dataset: LabelledImages, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:
-    """Yield the images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
-
-    Image files are read as `read` does it, see `reader`; images in memory stay as they are.
-    """
-    if rows is not None and len(rows) < len(dataset):
-        if not rows:
-            return
-        dataset = dataset.select(torch.arange(rows.start, rows.stop))
-    yield from dataset.parts(read)
+def some_parts(dataset: LabelledImages, rows: range, read: Reader) -> Iterator[ImageSet]:
+    """Yield the images of a dataset that lie in `rows`, a part at a time, see `FolderSet.parts`."""
+    if len(rows) == len(dataset):  # which copies nothing
+        yield from dataset.parts(read)
+    elif rows:
+        yield from dataset.select(torch.arange(rows.start, rows.stop)).parts(read)
 
 
 def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform | None:

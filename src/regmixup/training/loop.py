@@ -35,12 +35,12 @@ from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform
-from regmixup.training.optim import Copy, EpochMean, RunningMean, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import Copy, epoch_mean, make_optimizer, running_mean, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection, Validation
 from regmixup.training.shards import Shard, agreeing, draw_shard
-from regmixup.training.sharpness import has_dropout, make_sharpness
+from regmixup.training.sharpness import SAM, has_dropout
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
@@ -139,9 +139,12 @@ class Training:
         self.execution = choose_execution(self.engine, config, self.device, steps=total_steps, dropout=dropout)
         self.transform = evaluation_transform(config, files=self.dataset.shape is None)
         self.optimizer = make_optimizer(self.model, config)
-        self.sharpness = make_sharpness(self.optimizer, self.model, config)
-        self.ema = RunningMean(self.model, config.ema) if config.ema > 0 else None
-        self.swa = EpochMean(self.model) if config.average == "swa" else None
+        self.sharpness = None
+        if config.sharpness != "none":
+            friendly = config.sharpness == "friendly"
+            self.sharpness = SAM(self.optimizer, config.rho, friendly=friendly, model=self.model)
+        self.ema = running_mean(self.model, config.ema) if config.ema > 0 else None
+        self.swa = epoch_mean(self.model) if config.average == "swa" else None
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())

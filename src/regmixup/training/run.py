@@ -18,7 +18,7 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import Precision, autocast, products
+from regmixup.networks.precision import autocast, products
 from regmixup.predictions.predict import Options, predict_all
 from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
@@ -26,7 +26,7 @@ from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import one_more_epoch, reader
-from regmixup.types import Predictions
+from regmixup.types import Precision, Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
 

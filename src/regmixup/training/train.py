@@ -26,9 +26,9 @@ from regmixup.training.batch_norm import forward_mixture, refreshing
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, settings
-from regmixup.training.loading import clean_parts, one_more_epoch, reader
+from regmixup.training.loading import one_more_epoch, reader
 from regmixup.training.loop import Training
-from regmixup.training.optim import EpochMean
+from regmixup.training.optim import WeightMean
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on, curves
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
@@ -160,7 +160,7 @@ def conclude(training: Training, stop: Stop) -> None:
         raise Interrupted(signal)
 
 
-def complete_mean(training: Training, average: EpochMean) -> None:
+def complete_mean(training: Training, average: WeightMean) -> None:
     """Give SWA's mean of the weights what is no mean: vectors of power iterations, and batch-norm statistics.
 
     A backbone that was frozen to the end was in evaluation mode: the head has learned on the statistics that it has.
@@ -180,7 +180,7 @@ def complete_mean(training: Training, average: EpochMean) -> None:
 
 def finalize(training: Training) -> bool:
     """Let the head see the clean train images, if it wants to; return whether it did."""
-    images = clean_parts(training.dataset, reader(training.transform, training.shape[1:]))
+    images = training.dataset.parts(reader(training.transform, training.shape[1:]))
     return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
 
 
