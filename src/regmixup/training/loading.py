@@ -36,27 +36,21 @@ def make_loaders(
     """
     order: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "device": device}
     if isinstance(dataset, ImageSet) and not config.rand_augment:
-        whole = ResidentLoader(
+        loader: Loader = ResidentLoader(
             dataset, padding=config.crop_padding, flip=config.flip, cutout=config.cutout, fill=config.mean, **order
         )
-        return [whole.shard(shard, config.num_shards) for shard in mine]
-    assert isinstance(dataset, (FolderSet, ImageSet))
-    workers = min(4, os.cpu_count() or 1) if workers is None else workers
-    sources = dataset.paths if isinstance(dataset, FolderSet) else dataset.images
-    return [
-        StreamingLoader(
-            sources,
+    else:
+        workers = min(4, os.cpu_count() or 1) if workers is None else workers
+        loader = StreamingLoader(
+            dataset.paths if isinstance(dataset, FolderSet) else dataset.images,
             dataset.labels,
             transform=train_transform(config, shape=dataset.shape),
             shape=input_shape(dataset, config),
             epochs=config.total_epochs,
             workers=-(-workers // len(mine)),
-            rank=shard,
-            world=config.num_shards,
             **order,
         )
-        for shard in mine
-    ]
+    return [loader.shard(number, config.num_shards) for number in mine]
 
 
 def one_more_epoch(
