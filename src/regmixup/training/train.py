@@ -88,7 +88,7 @@ def train(
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
-                training = set_up(member, images, device, ranks, engine, workers, validation=validation)
+                training = set_up(member, images, device, ranks, engine, workers, validation_set=validation)
                 if signal := ranks.largest_of(stop.signal)[0]:
                     raise Interrupted(signal)
                 if dry_run:
