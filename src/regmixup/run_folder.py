@@ -5,7 +5,7 @@
     history.jsonl                    one line per finished epoch: write_history, called by training.loop and .train
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
-    events.out.tfevents.*            curves, where asked for: training.reporting.curves
+    events.out.tfevents.*            curves, where asked for: training.train.draw_curves
     predictions/*.safetensors        one file per dataset: predictions.predict.store
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
     rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run.evaluate_run

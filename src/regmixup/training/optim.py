@@ -121,7 +121,7 @@ def copy_values(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
 class WeightMean(Copy):
     """A mean of a model's weights and buffers, which moves towards them. updates: how often it has moved.
 
-    Whole numbers are copied, and so are tensors with infinite ones, such as masks.
+    Whole numbers are copied, and so are tensors with infinite ones, such as masks, and vectors of power iterations.
     counter: the name of `updates` in a checkpoint. share: from `updates` to the share of the way that the mean moves.
     """
 
@@ -130,7 +130,10 @@ class WeightMean(Copy):
         self.prefix, self.share = prefix, share
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
         self.counters = {counter: self.updates}
-        self.averaged = averaged_names(model)
+        numbers = {name: tensor for name, tensor in self.live.items() if tensor.is_floating_point()}
+        finite = {name for name, tensor in numbers.items() if tensor.isfinite().all()}
+        # A mean of unit vectors is shorter: that of a power iteration would understate the norm which it bounds.
+        self.averaged = finite - power_vectors(model).keys()
 
     @torch.no_grad()
     def update(self) -> None:
@@ -163,12 +166,3 @@ def epoch_mean(model: nn.Module) -> WeightMean:
     `train.complete_mean`.
     """
     return WeightMean(model, prefix="swa.", counter="epochs", share=lambda updates: 1 / (updates + 1))
-
-
-def averaged_names(model: nn.Module) -> set[str]:
-    """Return the names of a model's tensors that have a mean: floating point, all finite, and no vector of length 1.
-
-    A mean of unit vectors is shorter, and a power iteration's would understate the norm that a constraint bounds.
-    """
-    tensors = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
-    return {name for name, tensor in tensors.items() if tensor.isfinite().all()} - power_vectors(model).keys()

@@ -29,7 +29,7 @@ from regmixup.training.engine import Engine, settings
 from regmixup.training.loading import one_more_epoch, reader
 from regmixup.training.loop import Training
 from regmixup.training.optim import WeightMean
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on, curves
+from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
 from regmixup.training.stopping import Interrupted, Stop, stopping
@@ -136,12 +136,23 @@ def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
 
 
 def draw_curves(training: Training, stack: ExitStack) -> None:
-    """Write the curves of a training, from its position on, for TensorBoard until the stack closes."""
+    """Write the curves of a training for TensorBoard, `step/...` and `epoch/...`, until the stack closes.
+
+    Every start begins a new file, and hides what older ones say about later steps, as of a run that was killed.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
     steps = training.steps_per_epoch
     taken = training.position.epoch * steps + training.position.step
-    on_step, on_epoch = stack.enter_context(curves(training.run.folder, taken=taken, steps=steps))
-    training.on_step.append(on_step)
-    training.on_epoch.append(on_epoch)
+    writer = stack.enter_context(SummaryWriter(str(training.run.folder), purge_step=taken + 1))
+
+    def write(kind: str, record: dict[str, Any], step: int) -> None:
+        for name in record.keys() - {"epoch", "step", "steps"}:
+            writer.add_scalar(f"{kind}/{name}", record[name], step)
+        writer.flush()  # else a kill would lose up to two minutes of what a checkpoint counts as done
+
+    training.on_step.append(lambda record: write("step", record, (record["epoch"] - 1) * steps + record["step"]))
+    training.on_epoch.append(lambda record: write("epoch", record, record["epoch"] * steps))
 
 
 def conclude(training: Training, stop: Stop) -> None:
