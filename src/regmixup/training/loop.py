@@ -289,9 +289,14 @@ class Training:
         return combine(self.ranks.to_first(self.tally.totals()))
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that training resumes from, on their device."""
-        kept = [part for part in (*self.copies, self.sharpness) if part is not None]
-        return checkpoint.live_state(self.model, self.optimizer, kept)
+        """Return all tensors that training resumes from, on their device, by their names in a checkpoint."""
+        parts = {"model.": self.model.state_dict()}
+        parts |= {part.prefix: part.state() for part in (*self.copies, self.sharpness) if part is not None}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for index, parameter in enumerate(parameters):
+            moments = self.optimizer.state[parameter].items()
+            parts[f"optimizer.{index}."] = {name: moment for name, moment in moments if torch.is_tensor(moment)}
+        return {prefix + name: tensor for prefix, part in parts.items() for name, tensor in part.items()}
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""
