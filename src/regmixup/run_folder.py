@@ -55,11 +55,6 @@ PUBLISHED = "model.safetensors"
 """The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
 
 
-def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder holds a run: it has a config.json, and was not written by `publish`."""
-    return (folder / CONFIG).is_file() and not (folder / PUBLISHED).is_file()
-
-
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration as plain values; `Run.open` decodes it into a TrainConfig."""
     return storage.read_table(folder / CONFIG)

@@ -48,12 +48,12 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """Open an existing run folder."""
         folder = Path(folder)
-        if not run_folder.is_run_folder(folder):
-            if (folder / run_folder.PUBLISHED).is_file():
-                raise ValueError(
-                    f"{folder} is not a run folder, `regmixup publish` has written it: "
-                    "regmixup.deployment.publish.load reads its network; give publish --calibrate to classify files"
-                )
+        if (folder / run_folder.PUBLISHED).is_file():
+            raise ValueError(
+                f"{folder} is not a run folder, `regmixup publish` has written it: "
+                "regmixup.deployment.publish.load reads its network; give publish --calibrate to classify files"
+            )
+        if not (folder / run_folder.CONFIG).is_file():
             raise ValueError(f"{folder} is not a run folder: it has no config.json")
         return cls(folder, _read_config(folder))
 
