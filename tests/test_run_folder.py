@@ -7,12 +7,10 @@ from regmixup.storage import digest, write_json, write_table
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    assert not run_folder.is_run_folder(tmp_path)
     write_json(tmp_path / run_folder.CONFIG, {"seed": 3})
     run_folder.write_provenance(tmp_path, {"classes": ["a"]})
     history = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
     run_folder.write_history(tmp_path, history)
-    assert run_folder.is_run_folder(tmp_path)
     assert run_folder.read_config(tmp_path) == {"seed": 3}
     assert run_folder.read_provenance(tmp_path) == {"classes": ["a"]}
     assert run_folder.read_history(tmp_path) == history

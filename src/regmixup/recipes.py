@@ -156,18 +156,14 @@ class Recipe:
         if self.freeze != "always":
             check_count("freeze", self.freeze, least=0)
         for name in ("milestones", "betas", "mean", "std"):
-            self._check_numbers(name)
+            numbers = getattr(self, name)
+            if not isinstance(numbers, (tuple, list)):
+                raise ValueError(f"{name} must be a tuple of numbers, got {numbers!r}")
+            for number in numbers:
+                check_number(f"each number of {name}", number)
         self._check_rates()
         if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
-
-    def _check_numbers(self, name: str) -> None:
-        """Raise unless a field holds numbers, in a tuple or a list."""
-        numbers = getattr(self, name)
-        if not isinstance(numbers, (tuple, list)):
-            raise ValueError(f"{name} must be a tuple of numbers, got {numbers!r}")
-        for number in numbers:
-            check_number(f"each number of {name}", number)
 
     def _check_rates(self) -> None:
         """Check the numbers of the optimizer, the schedule and the augmentation."""

@@ -5,7 +5,7 @@
     history.jsonl                    one line per finished epoch: write_history, called by training.loop and .train
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
-    events.out.tfevents.*            curves, where asked for: training.reporting.curves
+    events.out.tfevents.*            curves, where asked for: training.train.draw_curves
     predictions/*.safetensors        one file per dataset: predictions.predict.store
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
     rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run.evaluate_run
@@ -53,11 +53,6 @@ FITTED = "predictor"
 PAGE = "report.html"
 PUBLISHED = "model.safetensors"
 """The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
-
-
-def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder holds a run: it has a config.json, and was not written by `publish`."""
-    return (folder / CONFIG).is_file() and not (folder / PUBLISHED).is_file()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

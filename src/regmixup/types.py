@@ -37,6 +37,9 @@ def higher_is_better(metric: str) -> bool | None:
     return None if metric in _NEITHER_IS_BETTER else metric in _MORE_IS_BETTER
 
 
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""float32: nothing is rounded. tf32: on CUDA, factors of products are rounded to 10 bits. bfloat16: autocast."""
+
 Role = Literal["train", "validation", "test", "shifted", "ood", ""]
 """The purpose of a dataset; "" where that is not known."""
 

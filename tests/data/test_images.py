@@ -1,6 +1,7 @@
 """ImageSet: what it rejects, how it identifies its pixels; grey; torch datasets in memory; `path:NAME`."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,8 @@ def test_images_in_memory_and_on_disk_are_used_alike(tmp_path):
     for images in (memory, files):
         assert len(images) == 6
         assert len(images.fingerprint) == 64
-        chosen = images.select(torch.tensor([5, 1]), name="two", info={"of": "six"})
-        assert (chosen.name, chosen.info, chosen.labels.tolist()) == ("two", {"of": "six"}, [1, 0])
+        chosen = replace(images, info={"of": "two"}).select(torch.tensor([5, 1]))
+        assert (chosen.name, chosen.info, chosen.labels.tolist()) == ("toy", {"of": "two"}, [1, 0])
         parts = list(images.parts(Image.open, size=4))
         assert [part.name for part in parts] == ["toy"] * len(parts)
         assert torch.equal(torch.cat([part.images for part in parts]), stored[order])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.data.images import ImageSet
-from regmixup.data.loader import ResidentLoader, crop_and_flip, draw_crops
+from regmixup.data.loader import ResidentLoader, crop_and_flip
 from regmixup.mixing import in_box, sample_squares
 
 COUNT = 23
@@ -84,6 +84,13 @@ def random_images(count, channels, height, width, seed=0):
     return torch.randint(1, 256, (count, channels, height, width), dtype=torch.uint8, generator=generator)
 
 
+def crops_of(images, **settings):
+    """Return the offsets and flips that a loader picks for an epoch of one batch."""
+    dataset = ImageSet(images, torch.zeros(len(images), dtype=torch.int64), ("a",), "toy/train")
+    (picked,) = loader(dataset, batch_size=len(images), **settings).picks(0)
+    return picked.offset, picked.flip
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     count=st.integers(1, 6),
@@ -96,7 +103,7 @@ def random_images(count, channels, height, width, seed=0):
 )
 def test_the_batch_equals_one_image_at_a_time(count, channels, height, width, padding, flip, seed):
     images = random_images(count, channels, height, width, seed)
-    crops = draw_crops(count, padding=padding, flip=flip, generator=torch.Generator().manual_seed(seed))
+    crops = crops_of(images, padding=padding, flip=flip, seed=seed)
     result = crop_and_flip(images, *crops, padding)
     assert result.dtype == images.dtype
     assert result.is_contiguous(memory_format=torch.channels_last)
@@ -105,14 +112,14 @@ def test_the_batch_equals_one_image_at_a_time(count, channels, height, width, pa
 
 @pytest.mark.parametrize("padding", [0, 4])
 def test_offsets_are_uniform_over_all_windows_and_flips_fair_coins_or_never(padding):
-    generator = torch.Generator().manual_seed(1)
-    offset, flip = draw_crops(5000, padding=padding, flip=True, generator=generator)
+    images = random_images(5000, 1, 1, 1)
+    offset, flip = crops_of(images, padding=padding, flip=True, seed=1)
     windows = 2 * padding + 1
     together = (offset[:, 0] * windows + offset[:, 1]).bincount(minlength=windows**2)
     assert len(together) == windows**2
     assert together.min() > 0.5 * 5000 / windows**2  # rows and columns are drawn apart
     assert 0.47 <= flip.double().mean() <= 0.53
-    assert not draw_crops(5000, padding=padding, flip=False, generator=generator)[1].any()
+    assert not crops_of(images, padding=padding, flip=False, seed=1)[1].any()
 
 
 def test_ranks_share_the_batches_of_one_process_augmented_alike_from_any_batch():

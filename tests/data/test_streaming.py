@@ -120,7 +120,7 @@ def test_the_global_generator_is_left_alone(files):
 
 def test_ranks_share_a_batch_without_overlap(files):
     whole = [set(b.y.tolist()) for b in loader(files).epoch(0)]
-    shards = [[set(b.y.tolist()) for b in loader(files, rank=r, world=2).epoch(0)] for r in range(2)]
+    shards = [[set(b.y.tolist()) for b in loader(files).shard(r, 2).epoch(0)] for r in range(2)]
     for batch, first, second in zip(whole, *shards, strict=True):
         assert first | second == batch
         assert not first & second
@@ -147,6 +147,6 @@ def test_a_transform_draws_from_the_generator_of_its_image_and_may_return_a_tens
 
 def test_a_rank_that_a_small_last_batch_leaves_empty_gets_a_batch_of_the_same_shape():
     images = torch.zeros(11, 1, 6, 7, dtype=torch.uint8)
-    settings = {"transform": v2.Identity(), "shape": (1, 6, 7), "batch_size": 10, "rank": 1, "world": 2}
-    *_, last = loader((images, torch.arange(11)), **settings).epoch(0)
+    settings = {"transform": v2.Identity(), "shape": (1, 6, 7), "batch_size": 10}
+    *_, last = loader((images, torch.arange(11)), **settings).shard(1, 2).epoch(0)
     assert last.x.shape == (0, 1, 6, 7)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from regmixup.metrics.calibration import ece_of_confidence
 from regmixup.posthoc import temperature_grid
 from regmixup.posthoc.temperature_grid import confidence_at, least_ece, smallest_ece
 from tests.posthoc.test_temperature import planted
@@ -51,7 +50,7 @@ def test_a_bound_is_below_every_ece_in_its_interval_and_close_for_a_short_one(cl
     correct = (logits.argmax(dim=1) == labels).double()
     temperatures = steps(0.2, 6, 60)
     confidence = torch.stack([confidence_at(logits, float(t)) for t in temperatures])
-    ece = ece_of_confidence(confidence, correct, 15)
+    ece = by_formula(logits, labels, temperatures, 15)
     bounds = {}
     for width in (0, 2, 20):
         pairs = zip(confidence, confidence[width:], strict=False)

@@ -12,7 +12,7 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.optim import RunningMean, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import make_optimizer, running_mean, set_frozen, set_lr
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
@@ -164,7 +164,7 @@ class TestRunningMean:
         model.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
         model.register_buffer("count", torch.tensor(3))
         model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
-        average = RunningMean(model, decay=0.5)
+        average = running_mean(model, decay=0.5)
         model.weight.data.fill_(4.0)
         model.count.fill_(7)
         average.update()  # the first decay is 1/10

@@ -11,7 +11,7 @@ import regmixup as rm
 from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.training.distributed import Ranks
-from regmixup.training.optim import RunningMean
+from regmixup.training.optim import running_mean
 from regmixup.training.selection import METRICS, Selection, Validation
 from regmixup.training.stopping import Interrupted
 from regmixup.types import VALIDATED
@@ -123,7 +123,7 @@ def validation(**changes):
 )
 def test_which_epoch_is_kept(metric, values, kept):
     model = nn.Linear(1, 1, bias=False)
-    average = RunningMean(model, 0.5)
+    average = running_mean(model, 0.5)
     best = Selection(model, metric)
     for epoch, value in enumerate(values, start=1):
         model.weight.data.fill_(epoch)
@@ -152,7 +152,7 @@ def test_classes_are_matched_by_name():
 def test_a_running_mean_is_measured_in_place_of_the_model():
     torch.manual_seed(0)
     model = rm.networks.build("small", num_classes=10, in_channels=1)
-    average, measured = RunningMean(model, 0.5), validation().measure(model, Ranks())
+    average, measured = running_mean(model, 0.5), validation().measure(model, Ranks())
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.zero_()

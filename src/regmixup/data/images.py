@@ -77,11 +77,9 @@ class ImageSet:
             digest.update(part.permute(0, 2, 3, 1).contiguous().numpy().data)
         return digest.hexdigest()
 
-    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> ImageSet:
+    def select(self, index: Tensor) -> ImageSet:
         """Return the images at `index`, in that order."""
-        return ImageSet(
-            self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
-        )
+        return replace(self, images=self.images[index], labels=self.labels[index])
 
     def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
         """Yield itself: the images are in memory."""
@@ -135,14 +133,12 @@ class FolderSet:
             lines.append(f"{relative}\t{content}{suffix}")
         return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
-    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
+    def select(self, index: Tensor) -> FolderSet:
         """Return the files at `index`, in that order."""
         return replace(
             self,
             paths=tuple(self.paths[i] for i in index.tolist()),
             labels=self.labels[index],
-            name=name or self.name,
-            info={**self.info, **(info or {})},
             digests=tuple(self.digests[i] for i in index.tolist()) if self.digests else (),
         )
 

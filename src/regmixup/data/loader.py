@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -33,15 +33,22 @@ class Loader:
     of tensors on the device, and `load` makes the batch from them: a pure tensor function, which a compiled or captured
     step can contain. `epoch` does both in turn.
 
-    num_images: per epoch, over all ranks. rank, world: the images of each batch are dealt out to the ranks in turn, so
-    the sizes of their parts differ by at most one. Of fewer images than ranks, some ranks get an empty batch.
+    num_images: per epoch, over all ranks.
     """
 
-    def __init__(
-        self, num_images: int, *, batch_size: int, seed: int, device: torch.device, rank: int = 0, world: int = 1
-    ) -> None:
+    def __init__(self, num_images: int, *, batch_size: int, seed: int, device: torch.device) -> None:
         self.num_images, self.batch_size, self.seed, self.device = num_images, batch_size, seed, device
-        self.rank, self.world = rank, world
+        self.rank, self.world = 0, 1
+
+    def shard(self, rank: int, world: int) -> Self:
+        """Return a loader of one shard of the same batches, which shares the images.
+
+        The images of each batch are dealt out to the ranks in turn, so the sizes of their parts differ by at most one.
+        Of fewer images than ranks, some ranks get an empty batch.
+        """
+        part = copy.copy(self)
+        part.rank, part.world = rank, world
+        return part
 
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
@@ -82,13 +89,6 @@ class Picked:
     boxes: Tensor
 
 
-def draw_crops(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw uniform crop offsets in the image padded by `padding`, (N, 2), and fair coins for flips, (N,) bool."""
-    offset = torch.randint(2 * padding + 1, (count, 2), generator=generator)
-    coin = torch.rand(count, generator=generator) < 0.5
-    return offset, coin & flip
-
-
 def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) -> Tensor:
     """Crop each image (N, C, H, W) from its zero-padded self and flip it left to right where `flip` says so.
 
@@ -125,12 +125,6 @@ class ResidentLoader(Loader):
         self.padding, self.flip, self.cutout = padding, flip, cutout
         self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
 
-    def shard(self, rank: int, world: int) -> ResidentLoader:
-        """Return a loader of one shard of the same batches; the images are shared."""
-        part = copy.copy(self)
-        part.rank, part.world = rank, world
-        return part
-
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
         batches = [batch[self.rank :: self.world] for batch in self.batches(epoch)]
         index = torch.cat(batches)
@@ -143,7 +137,8 @@ class ResidentLoader(Loader):
         """Draw the offsets, flips and squares of an epoch, for all ranks."""
         count, (height, width) = self.num_images, self.images.shape[2:]
         generator = generator_for(self.seed, "augment", epoch)
-        offset, flip = draw_crops(count, padding=self.padding, flip=self.flip, generator=generator)
+        offset = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)
+        flip = (torch.rand(count, generator=generator) < 0.5) & self.flip
         if not self.cutout:
             return offset, flip, torch.zeros(count, 0, dtype=torch.int64)
         generator = generator_for(self.seed, "cutout", epoch)

@@ -84,7 +84,8 @@ def _load_part(dataset: Dataset, part: SplitPart, root: Path) -> ImageSet | Any:
 
 def _select(whole: ImageSet | Any, index: Tensor, name: str) -> ImageSet | Any:
     """Return some images of a dataset under a name."""
-    return whole.select(index, name=name, info={"part_of": whole.name, "whole": whole.fingerprint})
+    info = {**whole.info, "part_of": whole.name, "whole": whole.fingerprint}
+    return replace(whole, name=name, info=info).select(index)
 
 
 def _load_corrupted(dataset: Dataset, part: SplitPart, root: Path) -> ImageSet:

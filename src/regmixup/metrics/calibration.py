@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.metrics.outcomes import NUM_BINS, Outcomes, equal_width_bins, equal_width_edges, outcomes_of
+from regmixup.metrics.outcomes import NUM_BINS, Outcomes, equal_width_edges, outcomes_of
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.ranked import Value
 
@@ -144,19 +144,6 @@ def ece_from_gaps(gaps: Tensor, total: Tensor | int) -> Tensor:
     division by counts.
     """
     return gaps.abs().sum(dim=-1) / total
-
-
-def ece_of_confidence(confidence: Tensor, correct: Tensor, num_bins: int = NUM_BINS) -> Tensor:
-    """Return the ECE of each of R confidences of the same predictions, as at R temperatures: (R, N) -> (R,).
-
-    confidence: (R, N) float64, the largest probability. correct: (N,) float64, 1 where its class is the label.
-
-    >>> ece_of_confidence(torch.tensor([[0.8, 0.8], [0.5, 0.5]]).double(), torch.tensor([1.0, 0.0]).double())
-    tensor([0.3000, 0.0000], dtype=torch.float64)
-    """
-    gaps = torch.zeros(len(confidence), num_bins, dtype=torch.float64, device=confidence.device)
-    gaps.scatter_add_(1, equal_width_bins(confidence, num_bins), confidence - correct)
-    return ece_from_gaps(gaps, confidence.shape[1])
 
 
 def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:

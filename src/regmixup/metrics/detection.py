@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.ranked import Ranked, Value, places, positions
+from regmixup.metrics.ranked import Ranked, Value, positions
 
 TPR = 0.95
 
@@ -127,12 +127,12 @@ def aupr(
     inside, outside = pair.inside, pair.outside
     if positive == "ood":
         wanted = outside
-        hits = outside.total - outside.weight_before(places(outside.values, outside.values))
+        hits = outside.total - outside.weight_before(torch.searchsorted(outside.values, outside.values))
         false = inside.total - pair.weight_below[0]
     elif positive == "id":
         wanted = inside
-        hits = inside.weight_before(places(inside.values, inside.values, right=True))
-        false = outside.weight_before(places(outside.values, inside.values, right=True))
+        hits = inside.weight_before(torch.searchsorted(inside.values, inside.values, right=True))
+        false = outside.weight_before(torch.searchsorted(outside.values, inside.values, right=True))
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
     # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those. Where a

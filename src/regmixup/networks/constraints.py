@@ -19,8 +19,6 @@ from regmixup.networks.power_iteration import PowerIteration, Top
 Model = TypeVar("Model", bound=nn.Module)
 Shapes = dict[nn.Conv2d, tuple[int, ...]]
 
-_SMALLEST_SIGMA = 1e-12
-
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint(ABC):
@@ -188,7 +186,7 @@ class StableRank(Constraint):
         check_number("ratio", self.ratio, above=0, most=1)
 
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
-        unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
+        unit = weight / top.sigma.clamp(min=1e-12)
         full = min(len(top.u), len(top.v))
         target = max(1.0, self.ratio * full)
         if target >= full:

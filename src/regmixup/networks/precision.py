@@ -1,18 +1,15 @@
-"""The precision of a forward pass: true float32, TF32 or bfloat16; cuDNN's algorithms. Importing imports no torch."""
+"""The precision of a forward pass: true float32, TF32 or bfloat16; cuDNN's algorithms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import get_args
+
+import torch
 
 from regmixup.names import check_name
-
-if TYPE_CHECKING:
-    import torch
-
-Precision = Literal["float32", "tf32", "bfloat16"]
-"""float32: nothing is rounded. tf32: on CUDA, factors of products are rounded to 10 bits. bfloat16: autocast."""
+from regmixup.types import Precision
 
 
 @contextmanager
@@ -25,8 +22,6 @@ def products(precision: str) -> Iterator[None]:
     torch raises an error where somebody reads `allow_tf32` after somebody else has set `fp32_precision`. So we use the
     second alone, which works whichever of the two a user has set before.
     """
-    import torch
-
     convolutions, matrices = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
     before = convolutions.fp32_precision, matrices.fp32_precision
     convolutions.fp32_precision = "ieee" if precision == "float32" else "tf32"
@@ -40,8 +35,6 @@ def products(precision: str) -> Iterator[None]:
 @contextmanager
 def cudnn(*, benchmark: bool, deterministic: bool = False) -> Iterator[None]:
     """Set cuDNN's search for the fastest algorithms, or its restriction to deterministic ones, and restore it."""
-    import torch
-
     flags = torch.backends.cudnn  # not its function `flags`, which reads and sets `allow_tf32`
     before = flags.enabled, flags.benchmark, flags.deterministic
     flags.enabled, flags.benchmark, flags.deterministic = True, benchmark, deterministic
@@ -53,15 +46,11 @@ def cudnn(*, benchmark: bool, deterministic: bool = False) -> Iterator[None]:
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
     """Return the context in which a forward pass runs: bfloat16 autocast, or one that changes nothing."""
-    import torch
-
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def memory_format(precision: str, device: torch.device) -> torch.memory_format:
     """Return the layout of images and kernels that is fastest: tensor cores, which float32 does not use, want NHWC."""
-    import torch
-
     tensor_cores = device.type == "cuda" and precision != "float32"
     return torch.channels_last if tensor_cores else torch.contiguous_format
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regmixup.metrics.calibration import ece_of_confidence
+from regmixup.metrics.calibration import ece_from_gaps
 from regmixup.metrics.outcomes import equal_width_bins
 from regmixup.metrics.pieces import in_order
 
@@ -29,8 +29,10 @@ def smallest_ece(logits: Tensor, labels: Tensor, temperatures: Tensor, num_bins:
     errors: dict[int, float] = {}
 
     def evaluate(place: int) -> None:
-        confidences[place] = confidence_at(logits, float(temperatures[place]))
-        errors[place] = float(ece_of_confidence(confidences[place][None], correct, num_bins))
+        confidences[place] = confidence = confidence_at(logits, float(temperatures[place]))
+        gaps = confidence.new_zeros(num_bins)
+        gaps.scatter_add_(0, equal_width_bins(confidence, num_bins), confidence - correct)
+        errors[place] = float(ece_from_gaps(gaps, len(correct)))
 
     last = len(temperatures) - 1
     evaluate(0)

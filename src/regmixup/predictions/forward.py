@@ -13,8 +13,8 @@ from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import to_float
 from regmixup.networks.gp_head import GaussianProcess
 from regmixup.networks.outputs import logits_of
-from regmixup.networks.precision import Precision, autocast, check_precision, products
-from regmixup.types import Predictions, Role, as_tensor, is_whole
+from regmixup.networks.precision import autocast, check_precision, products
+from regmixup.types import Precision, Predictions, Role, as_tensor, is_whole
 
 
 @torch.no_grad()
@@ -39,7 +39,7 @@ def predict_batches(
     moments: keep the class moments of the features, which the Fisher criterion needs and which are much smaller;
     samples of unknown class, label -1, are left out.
     role: what the dataset is for; "" reads it from the name.
-    precision: of the forward passes; see `regmixup.networks.precision`. float32 is float32 on CUDA, too, and not TF32.
+    precision: of the forward passes; see `types.Precision`. float32 is float32 on CUDA, too, and not TF32.
     """
     device, head = weights_device(model), _head_of(model)
     check_precision(precision, device)

@@ -21,14 +21,14 @@ from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
 from regmixup.metrics.pieces import ahead
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import Precision, memory_format
+from regmixup.networks.precision import memory_format
 from regmixup.posthoc import ensemble
 from regmixup.predictions import store as files
 from regmixup.predictions.forward import predict_batches
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.loading import clean_parts, match_channels, reader
-from regmixup.types import Predictions
+from regmixup.training.loading import match_channels, reader, some_parts
+from regmixup.types import Precision, Predictions
 
 BATCH_SIZES = {"cpu": 250, "cuda": 1000}
 """Images per forward pass, divisors of what is decoded at a time; elsewhere as on a CPU."""
@@ -173,7 +173,8 @@ def _predict(
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
     role = role_of(name, run.config.train_set) or ""
-    for part in clean_parts(source, reader(run.transform(), shape[1:]), rows=ranks.share(len(source), unit=batch_size)):
+    rows = ranks.share(len(source), unit=batch_size)
+    for part in some_parts(source, rows, reader(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
             size, wanted = ("x".join(map(str, sizes)) for sizes in (part.images.shape[1:], shape))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from regmixup import methods
 from regmixup.config import check_choices, check_count, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import find, sets_of
-from regmixup.networks.precision import Precision
 from regmixup.study.grid import Point
+from regmixup.types import Precision
 
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc

@@ -16,7 +16,6 @@ from regmixup.networks.contract import Classifier
 from regmixup.networks.layers import batch_norms
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts
 from regmixup.types import Batch
 
 REFRESH_BATCH = 512
@@ -79,7 +78,7 @@ def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
     """
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
     for index in order.tensor_split(-(-len(dataset) // REFRESH_BATCH)):
-        for part in clean_parts(dataset.select(index), read):
+        for part in dataset.select(index).parts(read):
             yield part.images
 
 

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, save_tensors
-from regmixup.training.optim import Copy
-from regmixup.training.sharpness import SAM
 
 Totals = dict[tuple[str, ...], list[float]]
 """For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
 _RARELY = 100
-_MODEL = "model."
-MODELS = ("best.", "swa.", "ema.", _MODEL)
+MODELS = ("best.", "swa.", "ema.", "model.")
 """The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
 PREFIXES = (*MODELS, "optimizer.", "sharpness.")
 """The prefixes of all its tensors."""
@@ -62,10 +58,10 @@ class Checkpoint:
     def restore_model(self, model: nn.Module) -> None:
         """Give a model the trained weights, in place: the selected ones or their running mean, if there are such."""
         prefix = next(first for first in MODELS if any(name.startswith(first) for name in self.tensors))
-        self.copy_to(_named(prefix, model.state_dict()))
+        self.copy_to({prefix + name: tensor for name, tensor in model.state_dict().items()})
 
     def copy_to(self, targets: dict[str, Tensor]) -> None:
-        """Restore tensors, such as those of `live_state`, in place."""
+        """Restore tensors, such as those of `Training.state`, in place."""
         for name, target in targets.items():
             if name not in self.tensors and name.endswith(".num_batches_tracked"):
                 continue  # training counts batches only where a layer reads the count, see `drop_counters`
@@ -95,20 +91,6 @@ class Schedule:
         """Note that a save has ended. begun: when it began, by the monotonic clock."""
         self.last = time.monotonic()
         self.cost = self.last - begun
-
-
-def live_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, kept: Iterable[Copy | SAM] = ()
-) -> dict[str, Tensor]:
-    """Return all tensors that training resumes from, on their device. kept: what has any beside these two."""
-    tensors = _named(_MODEL, model.state_dict())
-    for part in kept:
-        tensors |= _named(part.prefix, part.state())
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    for index, parameter in enumerate(parameters):
-        moments = {name: moment for name, moment in optimizer.state[parameter].items() if isinstance(moment, Tensor)}
-        tensors |= _named(f"optimizer.{index}.", moments)
-    return tensors
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
@@ -151,7 +133,3 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
         ) from error
-
-
-def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: tensor for name, tensor in tensors.items()}

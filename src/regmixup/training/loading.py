@@ -36,27 +36,21 @@ def make_loaders(
     """
     order: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "device": device}
     if isinstance(dataset, ImageSet) and not config.rand_augment:
-        whole = ResidentLoader(
+        loader: Loader = ResidentLoader(
             dataset, padding=config.crop_padding, flip=config.flip, cutout=config.cutout, fill=config.mean, **order
         )
-        return [whole.shard(shard, config.num_shards) for shard in mine]
-    assert isinstance(dataset, (FolderSet, ImageSet))
-    workers = min(4, os.cpu_count() or 1) if workers is None else workers
-    sources = dataset.paths if isinstance(dataset, FolderSet) else dataset.images
-    return [
-        StreamingLoader(
-            sources,
+    else:
+        workers = min(4, os.cpu_count() or 1) if workers is None else workers
+        loader = StreamingLoader(
+            dataset.paths if isinstance(dataset, FolderSet) else dataset.images,
             dataset.labels,
             transform=train_transform(config, shape=dataset.shape),
             shape=input_shape(dataset, config),
             epochs=config.total_epochs,
             workers=-(-workers // len(mine)),
-            rank=shard,
-            world=config.num_shards,
             **order,
         )
-        for shard in mine
-    ]
+    return [loader.shard(number, config.num_shards) for number in mine]
 
 
 def one_more_epoch(
@@ -109,16 +103,12 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
     return channels, height, width
 
 
-def clean_parts(dataset: LabelledImages, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:
-    """Yield the images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
-
-    Image files are read as `read` does it, see `reader`; images in memory stay as they are.
-    """
-    if rows is not None and len(rows) < len(dataset):
-        if not rows:
-            return
-        dataset = dataset.select(torch.arange(rows.start, rows.stop))
-    yield from dataset.parts(read)
+def some_parts(dataset: LabelledImages, rows: range, read: Reader) -> Iterator[ImageSet]:
+    """Yield the images of a dataset that lie in `rows`, a part at a time, see `FolderSet.parts`."""
+    if len(rows) == len(dataset):  # which copies nothing
+        yield from dataset.parts(read)
+    elif rows:
+        yield from dataset.select(torch.arange(rows.start, rows.stop)).parts(read)
 
 
 def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform | None:

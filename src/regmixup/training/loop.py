@@ -25,22 +25,23 @@ from regmixup.data.splits import seed_for
 from regmixup.metrics.pieces import precise
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import autocast
+from regmixup.networks.precision import autocast, memory_format
 from regmixup.run_folder import write_history
 from regmixup.training import checkpoint
+from regmixup.training.batch_norm import drop_counters
 from regmixup.training.checkpoint import Checkpoint, Position, Schedule, Totals
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
-from regmixup.training.initial_weights import InitialWeights
-from regmixup.training.loading import evaluation_transform
-from regmixup.training.optim import Copy, EpochMean, RunningMean, make_optimizer, set_frozen, set_lr
+from regmixup.training.initial_weights import load_initial_weights
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.optim import Copy, epoch_mean, make_optimizer, running_mean, set_frozen, set_lr
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection, Validation
 from regmixup.training.shards import Shard, agreeing, draw_shard
-from regmixup.training.sharpness import has_dropout, make_sharpness
+from regmixup.training.sharpness import SAM, has_dropout
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
@@ -107,12 +108,14 @@ class ForwardPass(nn.Module):
 
 @dataclass(eq=False)
 class Training:
-    """A run in training: all that it trains with, and where it is. `setup.set_up` builds one at its beginning.
+    """A run in training: all that it trains with, and where it is, at first its beginning. `setup.set_up` makes one.
+
+    build_step: returns the step for the weights that learn now; called again when the backbone thaws.
+    validation_set: the images that are predicted after every epoch, where the configuration names some.
+    position: within an epoch, where it was last saved. history: records of the finished epochs.
 
     shape: channels, height and width of what the network sees. loaders: of the shards that this process computes.
     initial: the weights that training starts from, if they are not random.
-    build_step: returns the step for the weights that learn now; called again when the backbone thaws.
-    position: within an epoch, where it was last saved. history: records of the finished epochs.
     """
 
     run: Run
@@ -120,28 +123,43 @@ class Training:
     device: torch.device
     ranks: Ranks
     engine: Engine
-    shape: tuple[int, int, int]
-    model: Classifier
-    initial: InitialWeights | None
-    loaders: list[Loader]
     workers: int | None
-    validation: Validation | None
     build_step: Callable[[Training], Callable[[Sequence[Shard]], None]]
+    validation_set: LabelledImages | None = None
     on_step: list[OnStep] = field(default_factory=list)
     on_epoch: list[OnEpoch] = field(default_factory=list)
     position: Position = field(default_factory=Position)
     history: list[EpochRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # The network, and the images as it sees them.
         self.config = config = self.run.config
+        self.shape = input_shape(self.dataset, config)
+        torch.manual_seed(seed_for(config.seed, "init"))
+        model = self.run.build(num_classes=len(self.dataset.classes), input_shape=self.shape).to(self.device)
+        drop_counters(model)
+        self.model = model.to(memory_format=memory_format(config.precision, self.device))
+        self.initial = load_initial_weights(self.model, config, input_shape=self.shape) if config.init else None
+        set_frozen(self.model, frozen=config.frozen_at(0))
+        mine = range(self.ranks.rank, config.num_shards, self.ranks.world)
+        self.loaders = make_loaders(self.dataset, config, self.device, workers=self.workers, mine=mine)
+        self.validation, self.datasets = None, [self.dataset]
+        if self.validation_set is not None:
+            self.validation = Validation(config, self.validation_set, self.device, train_set=self.dataset)
+            self.datasets.append(self.validation_set)
+        self.transform = evaluation_transform(config, files=self.dataset.shape is None)
+        self.data_fingerprint = "+".join(dataset.fingerprint for dataset in self.datasets)
+        # How a step is executed, and what it changes.
         self.steps_per_epoch, self.num_images = len(self.loaders[0]), self.loaders[0].num_images
         total_steps, dropout = config.total_epochs * self.steps_per_epoch, has_dropout(self.model)
         self.execution = choose_execution(self.engine, config, self.device, steps=total_steps, dropout=dropout)
-        self.transform = evaluation_transform(config, files=self.dataset.shape is None)
         self.optimizer = make_optimizer(self.model, config)
-        self.sharpness = make_sharpness(self.optimizer, self.model, config)
-        self.ema = RunningMean(self.model, config.ema) if config.ema > 0 else None
-        self.swa = EpochMean(self.model) if config.average == "swa" else None
+        self.sharpness = None
+        if config.sharpness != "none":
+            friendly = config.sharpness == "friendly"
+            self.sharpness = SAM(self.optimizer, config.rho, friendly=friendly, model=self.model)
+        self.ema = running_mean(self.model, config.ema) if config.ema > 0 else None
+        self.swa = epoch_mean(self.model) if config.average == "swa" else None
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
@@ -149,8 +167,6 @@ class Training:
         self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
         self.epoch_began, self.reported = time.perf_counter(), (0.0, 0)  # of the last report the time and the images
         self.take_step: Callable[[Sequence[Shard]], None]  # `setup.resume` builds it
-        self.datasets = [self.dataset, *([self.validation.dataset] if self.validation is not None else [])]
-        self.data_fingerprint = "+".join(dataset.fingerprint for dataset in self.datasets)
 
     def run_epochs(self, stop: Stop, *, until: int | None = None) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
@@ -273,9 +289,14 @@ class Training:
         return combine(self.ranks.to_first(self.tally.totals()))
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that training resumes from, on their device."""
-        kept = [part for part in (*self.copies, self.sharpness) if part is not None]
-        return checkpoint.live_state(self.model, self.optimizer, kept)
+        """Return all tensors that training resumes from, on their device, by their names in a checkpoint."""
+        parts = {"model.": self.model.state_dict()}
+        parts |= {part.prefix: part.state() for part in (*self.copies, self.sharpness) if part is not None}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for index, parameter in enumerate(parameters):
+            moments = self.optimizer.state[parameter].items()
+            parts[f"optimizer.{index}."] = {name: moment for name, moment in moments if torch.is_tensor(moment)}
+        return {prefix + name: tensor for prefix, part in parts.items() for name, tensor in part.items()}
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""

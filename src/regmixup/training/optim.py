@@ -5,8 +5,7 @@ All that a step does is decided on the device, so that a CUDA graph can capture 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,24 +118,22 @@ def copy_values(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
         target[name].copy_(tensor)
 
 
-class WeightMean(Copy, ABC):
+class WeightMean(Copy):
     """A mean of a model's weights and buffers, which moves towards them. updates: how often it has moved.
 
-    Whole numbers are copied, and so are tensors with infinite ones, such as masks.
+    Whole numbers are copied, and so are tensors with infinite ones, such as masks, and vectors of power iterations.
+    counter: the name of `updates` in a checkpoint. share: from `updates` to the share of the way that the mean moves.
     """
 
-    counter: str
-    """The name of `updates` in a checkpoint."""
-
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, prefix: str, counter: str, share: Callable[[Tensor], Tensor]) -> None:
         super().__init__(model)
+        self.prefix, self.share = prefix, share
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.counters = {self.counter: self.updates}
-        self.averaged = averaged_names(model)
-
-    @abstractmethod
-    def share(self, updates: Tensor) -> Tensor:
-        """Return the share of the way to the weights that the mean moves after this many updates."""
+        self.counters = {counter: self.updates}
+        numbers = {name: tensor for name, tensor in self.live.items() if tensor.is_floating_point()}
+        finite = {name for name, tensor in numbers.items() if tensor.isfinite().all()}
+        # A mean of unit vectors is shorter: that of a power iteration would understate the norm which it bounds.
+        self.averaged = finite - power_vectors(model).keys()
 
     @torch.no_grad()
     def update(self) -> None:
@@ -150,41 +147,22 @@ class WeightMean(Copy, ABC):
         self.updates += 1
 
 
-class RunningMean(WeightMean):
-    """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
+def running_mean(model: nn.Module, decay: float) -> WeightMean:
+    """Return an exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
 
     d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's.
     """
 
-    prefix = "ema."
-    counter = "updates"
+    def share(updates: Tensor) -> Tensor:
+        return 1 - ((1 + updates) / (10 + updates)).clamp(max=decay)
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        super().__init__(model)
-        self.decay = decay
-
-    def share(self, updates: Tensor) -> Tensor:
-        return 1 - ((1 + updates) / (10 + updates)).clamp(max=self.decay)
+    return WeightMean(model, prefix="ema.", counter="updates", share=share)
 
 
-class EpochMean(WeightMean):
-    """The plain mean of a model's weights at the ends of the last epochs (SWA, Izmailov et al., 2018).
+def epoch_mean(model: nn.Module) -> WeightMean:
+    """Return the plain mean of a model's weights at the ends of the last epochs (SWA, Izmailov et al., 2018).
 
     Batch-norm statistics do not belong to the mean of weights: they are estimated when training has ended, see
     `train.complete_mean`.
     """
-
-    prefix = "swa."
-    counter = "epochs"
-
-    def share(self, updates: Tensor) -> Tensor:
-        return 1 / (updates + 1)
-
-
-def averaged_names(model: nn.Module) -> set[str]:
-    """Return the names of a model's tensors that have a mean: floating point, all finite, and no vector of length 1.
-
-    A mean of unit vectors is shorter, and a power iteration's would understate the norm that a constraint bounds.
-    """
-    tensors = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
-    return {name for name, tensor in tensors.items() if tensor.isfinite().all()} - power_vectors(model).keys()
+    return WeightMean(model, prefix="swa.", counter="epochs", share=lambda updates: 1 / (updates + 1))

@@ -1,10 +1,8 @@
-"""Reports of a run: sums on the device, and curves for TensorBoard."""
+"""Reports of a run: the callbacks that get them, and the sums on the device behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,24 +84,3 @@ def means(totals: Totals) -> dict[str, float]:
             sums[name] = sums.get(name, 0.0) + added
             counts[name] = counts.get(name, 0.0) + count
     return {name: total / counts[name] for name, total in sums.items()}
-
-
-@contextmanager
-def curves(folder: Path, *, taken: int, steps: int) -> Iterator[tuple[OnStep, OnEpoch]]:
-    """Yield callbacks that write a run's curves for TensorBoard into its folder: `step/...` and `epoch/...`.
-
-    Every start begins a new file, and hides what older ones say about later steps, as of a run that was killed.
-    taken: steps that have been taken. steps: of an epoch.
-    """
-    from torch.utils.tensorboard import SummaryWriter
-
-    def write(kind: str, record: dict[str, Any], step: int) -> None:
-        for name in record.keys() - {"epoch", "step", "steps"}:
-            writer.add_scalar(f"{kind}/{name}", record[name], step)
-        writer.flush()  # else a kill would lose up to two minutes of what a checkpoint counts as done
-
-    with SummaryWriter(str(folder), purge_step=taken + 1) as writer:
-        yield (
-            lambda record: write("step", record, (record["epoch"] - 1) * steps + record["step"]),
-            lambda record: write("epoch", record, record["epoch"] * steps),
-        )

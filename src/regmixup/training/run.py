@@ -18,7 +18,7 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import Precision, autocast, products
+from regmixup.networks.precision import autocast, products
 from regmixup.predictions.predict import Options, predict_all
 from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
@@ -26,7 +26,7 @@ from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import one_more_epoch, reader
-from regmixup.types import Predictions
+from regmixup.types import Precision, Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
 
@@ -48,12 +48,12 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """Open an existing run folder."""
         folder = Path(folder)
-        if not run_folder.is_run_folder(folder):
-            if (folder / run_folder.PUBLISHED).is_file():
-                raise ValueError(
-                    f"{folder} is not a run folder, `regmixup publish` has written it: "
-                    "regmixup.deployment.publish.load reads its network; give publish --calibrate to classify files"
-                )
+        if (folder / run_folder.PUBLISHED).is_file():
+            raise ValueError(
+                f"{folder} is not a run folder, `regmixup publish` has written it: "
+                "regmixup.deployment.publish.load reads its network; give publish --calibrate to classify files"
+            )
+        if not (folder / run_folder.CONFIG).is_file():
             raise ValueError(f"{folder} is not a run folder: it has no config.json")
         return cls(folder, _read_config(folder))
 

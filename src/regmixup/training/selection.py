@@ -24,7 +24,7 @@ from regmixup.metrics.pieces import precise
 from regmixup.networks.precision import products
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts, evaluation_transform, input_shape, match_channels, reader
+from regmixup.training.loading import evaluation_transform, input_shape, match_channels, reader, some_parts
 from regmixup.training.optim import Copy, copy_values
 from regmixup.types import higher_is_better
 
@@ -66,7 +66,7 @@ class Validation:
         logits: list[Tensor] = []
         rows = ranks.share(len(self.dataset), unit=_BATCH)
         with average.in_place() if average is not None else nullcontext(), products("float32"):
-            for part in clean_parts(self.dataset, self.read, rows=rows):
+            for part in some_parts(self.dataset, rows, self.read):
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
         gathered = [batch for part in ranks.to_first(logits) for batch in part]

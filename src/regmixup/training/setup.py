@@ -1,77 +1,27 @@
-"""Set a run up: its model, loaders and validation set, then the step that training repeats.
+"""Set a run up: the model and all else that it trains with, then the step that training repeats.
 
-`set_up` builds these without writing a file, and `Training` optimizer and execution from them. `resume` then restores
-the last checkpoint, if there is one, and wraps the step: torch.compile, DistributedDataParallel, a CUDA graph.
+`set_up` builds a `Training` without writing a file. `resume` then restores the last checkpoint, if there is one, and
+wraps the step: torch.compile, DistributedDataParallel, a CUDA graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from regmixup import data, run_folder
 from regmixup.data.catalogue import find
-from regmixup.data.images import LabelledImages
-from regmixup.data.splits import seed_for
-from regmixup.networks.precision import memory_format
 from regmixup.training import checkpoint
-from regmixup.training.batch_norm import drop_counters
 from regmixup.training.checkpoint import Position
 from regmixup.training.compilation import CapturedStep, CompiledForward
-from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine
-from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import input_shape, make_loaders
 from regmixup.training.loop import ForwardPass, Training
 from regmixup.training.optim import set_frozen
 from regmixup.training.run import Run
-from regmixup.training.selection import Validation
 from regmixup.training.shards import Shard
 from regmixup.training.step import TrainingStep, distribute
-
-
-def set_up(
-    run: Run,
-    dataset: LabelledImages,
-    device: torch.device,
-    ranks: Ranks,
-    engine: Engine,
-    workers: int | None,
-    *,
-    validation: LabelledImages | None = None,
-) -> Training:
-    """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written.
-
-    validation: the images that are predicted after every epoch, where the configuration names some.
-    """
-    config = run.config
-    shape = input_shape(dataset, config)
-    torch.manual_seed(seed_for(config.seed, "init"))
-    model = run.build(num_classes=len(dataset.classes), input_shape=shape).to(device)
-    drop_counters(model)
-    model = model.to(memory_format=memory_format(config.precision, device))
-    initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
-    set_frozen(model, frozen=config.frozen_at(0))
-    mine = range(ranks.rank, config.num_shards, ranks.world)
-    loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
-    watched = Validation(config, validation, device, train_set=dataset) if validation is not None else None
-    return Training(
-        run=run,
-        dataset=dataset,
-        device=device,
-        ranks=ranks,
-        engine=engine,
-        shape=shape,
-        model=model,
-        initial=initial,
-        loaders=loaders,
-        workers=workers,
-        validation=watched,
-        build_step=build_step,
-    )
 
 
 def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
@@ -93,6 +43,10 @@ def build_step(training: Training) -> Callable[[Sequence[Shard]], None]:
         wrapped=wrapped,
     )
     return CapturedStep(step, full=max(full)) if execution.graphs else step
+
+
+set_up = partial(Training, build_step=build_step)
+"""Return a training at its beginning; raise what would stop it. Nothing is written."""
 
 
 def resume(training: Training) -> Training:

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.recipes import Recipe
 
 _EPSILON = 1e-12  # so that a gradient of 0 moves nothing
 
@@ -133,13 +132,6 @@ class SAM:
         if not self.friendly:
             return {}
         return {"updates": self.updates, **{f"mean.{i}": mean for i, mean in enumerate(self.means.values())}}
-
-
-def make_sharpness(optimizer: torch.optim.Optimizer, model: nn.Module, recipe: Recipe) -> SAM | None:
-    """Return what a recipe's field `sharpness` names, if anything."""
-    if recipe.sharpness == "none":
-        return None
-    return SAM(optimizer, recipe.rho, friendly=recipe.sharpness == "friendly", model=model)
 
 
 def has_dropout(model: nn.Module) -> bool:

@@ -17,7 +17,7 @@ from regmixup.networks.precision import autocast
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
 from regmixup.training.loop import ForwardPass, ShardLoss, train_step
-from regmixup.training.optim import RunningMean
+from regmixup.training.optim import WeightMean
 from regmixup.training.reporting import Tally
 from regmixup.training.shards import Shard
 from regmixup.training.sharpness import SAM
@@ -45,7 +45,7 @@ class TrainingStep:
         guard: Guard,
         tally: Tally,
         *,
-        ema: RunningMean | None = None,
+        ema: WeightMean | None = None,
         sharpness: SAM | None = None,
         wrapped: nn.Module | None = None,
     ) -> None:

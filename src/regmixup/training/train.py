@@ -26,10 +26,10 @@ from regmixup.training.batch_norm import forward_mixture, refreshing
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, settings
-from regmixup.training.loading import clean_parts, one_more_epoch, reader
+from regmixup.training.loading import one_more_epoch, reader
 from regmixup.training.loop import Training
-from regmixup.training.optim import EpochMean
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on, curves
+from regmixup.training.optim import WeightMean
+from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
 from regmixup.training.stopping import Interrupted, Stop, stopping
@@ -88,7 +88,7 @@ def train(
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
-                training = set_up(member, images, device, ranks, engine, workers, validation=validation)
+                training = set_up(member, images, device, ranks, engine, workers, validation_set=validation)
                 if signal := ranks.largest_of(stop.signal)[0]:
                     raise Interrupted(signal)
                 if dry_run:
@@ -136,12 +136,23 @@ def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
 
 
 def draw_curves(training: Training, stack: ExitStack) -> None:
-    """Write the curves of a training, from its position on, for TensorBoard until the stack closes."""
+    """Write the curves of a training for TensorBoard, `step/...` and `epoch/...`, until the stack closes.
+
+    Every start begins a new file, and hides what older ones say about later steps, as of a run that was killed.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
     steps = training.steps_per_epoch
     taken = training.position.epoch * steps + training.position.step
-    on_step, on_epoch = stack.enter_context(curves(training.run.folder, taken=taken, steps=steps))
-    training.on_step.append(on_step)
-    training.on_epoch.append(on_epoch)
+    writer = stack.enter_context(SummaryWriter(str(training.run.folder), purge_step=taken + 1))
+
+    def write(kind: str, record: dict[str, Any], step: int) -> None:
+        for name in record.keys() - {"epoch", "step", "steps"}:
+            writer.add_scalar(f"{kind}/{name}", record[name], step)
+        writer.flush()  # else a kill would lose up to two minutes of what a checkpoint counts as done
+
+    training.on_step.append(lambda record: write("step", record, (record["epoch"] - 1) * steps + record["step"]))
+    training.on_epoch.append(lambda record: write("epoch", record, record["epoch"] * steps))
 
 
 def conclude(training: Training, stop: Stop) -> None:
@@ -160,7 +171,7 @@ def conclude(training: Training, stop: Stop) -> None:
         raise Interrupted(signal)
 
 
-def complete_mean(training: Training, average: EpochMean) -> None:
+def complete_mean(training: Training, average: WeightMean) -> None:
     """Give SWA's mean of the weights what is no mean: vectors of power iterations, and batch-norm statistics.
 
     A backbone that was frozen to the end was in evaluation mode: the head has learned on the statistics that it has.
@@ -180,7 +191,7 @@ def complete_mean(training: Training, average: EpochMean) -> None:
 
 def finalize(training: Training) -> bool:
     """Let the head see the clean train images, if it wants to; return whether it did."""
-    images = clean_parts(training.dataset, reader(training.transform, training.shape[1:]))
+    images = training.dataset.parts(reader(training.transform, training.shape[1:]))
     return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
 
 
