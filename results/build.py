@@ -50,13 +50,12 @@ def plain_at(equal: str, ours: Setting) -> Setting:
 
 COSTS = ("epochs", "images", "GPU minutes")
 EQUAL_COST = [
-    *((equal, trained("regmixup", epochs)) for epochs in (50, 100, 200) for equal in COSTS),
+    *((equal, trained("regmixup", epochs)) for epochs in (25, 50, 100, 200) for equal in COSTS),
     ("epochs, images", trained("half-regmixup", 100)),
     ("epochs", trained("regmixup", 200, C100)),
     ("images", trained("regmixup", 100, C100)),
     ("GPU minutes", trained("regmixup", 100, C100)),
     ("epochs, images", trained("half-regmixup", 200, C100)),
-    ("epochs", trained("regmixup", 350, network="resnet50")),
 ]
 """The cost at which a training is compared with plain training, and the training; each is a complete schedule."""
 PAPERS = trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")
@@ -74,7 +73,7 @@ Differences = Mapping[str, Mapping[str, Estimate | None]]
 def pairs() -> list[Pair]:
     """Return every pair of trainings whose differences stand in results.csv."""
     compared = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
-    compared += [(trained(method, 25), trained("dnn", 25)) for method in ("regmixup", "mixup")]
+    compared += [PAPERS, (trained("mixup", 25), trained("dnn", 25))]
     for epochs, train_set in ((100, C10), (200, C10), (200, C100)):
         for reference in ("dnn", "regmixup", "mixup"):
             compared += against(reference, epochs, train_set)
