@@ -133,7 +133,7 @@ def test_a_folder_is_the_same_whatever_its_name(tmp_path, monkeypatch):
         ("cifar10-c/fog/1", "cifar100/train", "ood"),
         ("cifar10/train", "cifar100/train", "ood"),
         ("imagenet/val", "imagenet/train", "test"),
-        ("folder:here", "cifar10/train", None),
+        ("folder:here", "cifar10/train", ""),
         ("folder:here/train", "folder:here", "train"),
         ("cifar10/test", "folder:here", "test"),
         ("folder:here/val-10", "folder:here/train-90", "validation"),
@@ -147,7 +147,7 @@ def test_a_folder_is_the_same_whatever_its_name(tmp_path, monkeypatch):
         ("folder:here/without-1-of-5", "folder:here/without-2-of-5", "train"),
         ("folder:here/val-20", "folder:here/train-80/train-90", "validation"),
         ("folder:here/train-80/val-10", "folder:here/train-80/train-90", "validation"),
-        ("folder:here/val-10", "folder:there/train-90", None),
+        ("folder:here/val-10", "folder:there/train-90", ""),
     ],
 )
 def test_roles(name, train_set, role):

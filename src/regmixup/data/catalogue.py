@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from regmixup import plugins
-from regmixup.data.records import Dataset, ImageList, Role, Source, SplitPart, folder_record
+from regmixup.data.records import Dataset, ImageList, Source, SplitPart, folder_record
 from regmixup.names import check_name, unknown
-from regmixup.types import role_in_name
+from regmixup.types import Role, role_in_name
 
 BENCHMARK = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
@@ -69,7 +69,7 @@ def _train_parts(train: Dataset) -> list[Dataset]:
     return _parts(train, (0.9, 0.1), ("train-90", "train"), ("val-10", "validation"))
 
 
-def _listed(whole: Dataset, split: str, images: int, file: str, *without: str, role: Role | None = None) -> Dataset:
+def _listed(whole: Dataset, split: str, images: int, file: str, *without: str, role: Role = "") -> Dataset:
     """Return the images of a dataset on one of OpenOOD's lists, but for those on its validation lists `without`."""
     lists = tuple(f"openood/{name}.txt" for name in (file, *without))
     return replace(
@@ -302,7 +302,7 @@ def register(
     name: str,
     loader: Callable[..., Any],
     *,
-    role: Role | None = None,
+    role: Role = "",
     benchmark: str = "",
     version: str = "",
 ) -> None:
@@ -322,10 +322,9 @@ def register(
         listed = ", ".join(sorted(_BUILT_IN))
         raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
     if role:
-        check_name(f"role of dataset {name}", role, get_args(Role))
+        check_name(f"role of dataset {name}", role, [*filter(None, get_args(Role))])
     plugins.record("dataset", name, (), version=version)
-    role = role or role_in_name(name) or None
-    dataset = Dataset(name=name, reader=loader, role=role, benchmark=benchmark or family)
+    dataset = Dataset(name=name, reader=loader, role=role or role_in_name(name), benchmark=benchmark or family)
     FAMILIES.setdefault(family, f"registered by {plugins.REGISTERED['dataset', name].module}")
     DATASETS[name] = dataset
     for part in _train_parts(dataset) if split == "train" else ():

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Role = Literal["train", "validation", "test", "shifted", "ood"]
+from regmixup.types import Role
+
 TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation", "dev"), ("test", "testing", "eval")
 """Usual names of the folders of a dataset's parts, in lower case."""
 
@@ -53,7 +54,7 @@ class Dataset:
 
     name: what `load` is asked for. reader: "module:function", called with this record and the root; or what the user
         has registered, see `catalogue.register`.
-    role: what it is for a model of its benchmark's train set; None for a folder, whose role only its user knows.
+    role: what it is for a model of its benchmark's train set; "" for a folder, whose role only its user knows.
         See `roles.role_of` for the role in relation to a particular train set.
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
     images: how many, of a part to the nearest.
@@ -66,7 +67,7 @@ class Dataset:
 
     name: str
     reader: str | Callable[..., Any]
-    role: Role | None = None
+    role: Role = ""
     benchmark: str = ""
     images: int | None = None
     files: tuple[str, ...] = ()
@@ -122,7 +123,7 @@ def folder_record(name: str) -> Dataset:
     SplitPart(of='folder:photos', fractions=(0.8, 0.2), pieces=(1,))
     """
     part = None if Path(name.removeprefix("folder:")).expanduser().is_dir() else _folder_part(name)
-    role: Role | None = None
+    role: Role = ""
     if part is not None:
         role = "train" if name.rstrip("/").rpartition("/")[2].startswith(("train", "without")) else "validation"
     return Dataset(name=name, reader="folders:load_folder", benchmark="folder", role=role, part=part)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from regmixup.data.catalogue import find, members
-from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset, Role, SplitPart
+from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset, SplitPart
+from regmixup.types import Role
 
 
-def role_of(name: str, train_set: str) -> Role | None:
-    """Return the role of a dataset for a model of a train set; None for a folder, whose role only its user knows.
+def role_of(name: str, train_set: str) -> Role:
+    """Return the role of a dataset for a model of a train set; "" for a folder, whose role only its user knows.
 
     Whatever shows other classes is "ood". Sets that share images with the train set are "train", and a train set that
     does not is "validation": new images like those trained on. So are other parts of the folder that was trained on.
@@ -24,7 +25,7 @@ def role_of(name: str, train_set: str) -> Role | None:
         return "train"
     if dataset.is_folder:
         is_same_folder = dataset.part and trained.is_folder and _place(dataset) == _place(trained)
-        return "validation" if is_same_folder else None
+        return "validation" if is_same_folder else ""
     if trained.is_folder:
         return dataset.role
     if dataset.benchmark != trained.benchmark:
@@ -132,7 +133,7 @@ def check_ood_validation(name: str, train_set: str) -> None:
     is_reported = dataset.role in ("test", "shifted", "ood") or bool(dataset.listed and dataset.listed.without)
     if dataset.is_folder:
         is_reported = _folder_name(dataset) in TEST
-    if is_reported or role_of(name, train_set) not in ("ood", None):
+    if is_reported or role_of(name, train_set) not in ("ood", ""):
         raise ValueError(f"ood must be no test set, and of other classes than {train_set}, got {name!r}")
 
 

@@ -105,7 +105,7 @@ def _check(run: Run, folder: Path, test: str, fitted_on: str) -> None:
         role = "validation"
     elif role == "validation" and find(test).is_folder:  # another part of the folder that was trained on
         role = "test"
-    if role not in ("test", None):
+    if role not in ("test", ""):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role} here")
 
 

@@ -172,7 +172,7 @@ def _predict(
     device = next(model.parameters()).device
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
-    role = role_of(name, run.config.train_set) or ""
+    role = role_of(name, run.config.train_set)
     rows = ranks.share(len(source), unit=batch_size)
     for part in some_parts(source, rows, reader(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
