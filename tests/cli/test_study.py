@@ -76,6 +76,12 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert written["report.html"] == same
 
 
+def test_a_dry_run_says_which_data_the_runs_that_are_left_need(capsys, tmp_path):
+    file = write_mini(tmp_path, FEW_SETS.replace("photographs/test", "folder:ood"))
+    assert run("study", file, "--runs", tmp_path / "runs", "--root", tmp_path, "--dry-run") == 0
+    assert capsys.readouterr().out.endswith("the study needs data that is missing:\n  folder: folder:ood\n")
+
+
 def test_a_dry_run_says_first_what_the_study_is_about_and_what_to_expect(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     asked = 'expected = """\nRegMixup is ahead, which\nto do so takes 5 epochs."""\nabout = "Small images\\nalone."\n'

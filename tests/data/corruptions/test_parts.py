@@ -11,7 +11,7 @@ from scipy import ndimage, stats
 from regmixup.data.corruptions.blur import scramble
 from regmixup.data.corruptions.digital import jpeg_compression
 from regmixup.data.corruptions.drops import canny, chamfer_distance, equalize
-from regmixup.data.corruptions.noise import alias_table
+from regmixup.data.corruptions.noise import alias_table, shot_noise
 from regmixup.data.corruptions.parts import gaussian, normal, uniform
 from regmixup.data.corruptions.weather import SIDE, textures
 from tests.data.corruptions.photographs import arrays, pieces, whole
@@ -33,6 +33,20 @@ def test_the_alias_table_is_the_poisson_distribution(photons):
         own = threshold[level] / 2**16
         found = own / 256 + np.bincount(alias[level], (1 - own) / 256, minlength=256)
         np.testing.assert_allclose(found, expected, atol=2e-7)
+
+
+@pytest.mark.parametrize(("photons", "level"), [(3.0, 255), (12.0, 40), (60.0, 128)])
+def test_shot_noise_draws_from_the_poisson_distribution(photons, level):
+    images = torch.full((1, 1, 400, 500), level, dtype=torch.uint8)
+    pixels = shot_noise(images, photons, generator=torch.Generator().manual_seed(0))
+    counts = np.arange(int(photons) + 1)
+    probability = stats.poisson.pmf(counts, level / 255 * photons)
+    probability[-1] += 1 - probability.sum()
+    expected = pixels.numel() * np.bincount((counts / photons * 255).astype(int), probability, minlength=256)
+    seen = np.bincount(pixels.flatten().numpy(), minlength=256)
+    often = expected > 50
+    assert stats.chisquare(seen[often], expected[often] * seen[often].sum() / expected[often].sum()).pvalue > 1e-3
+    assert seen[~often].sum() == pytest.approx(expected[~often].sum(), abs=30)
 
 
 @pytest.mark.parametrize("count", [5, 1000])
