@@ -123,7 +123,7 @@ VALUES = {  # the ranks of these in each: 1 2 3, 2 1 3, 1 3 2, 2 1 3
 
 
 def kind_of(row):
-    """What of the plan of reliable-search a row measures; "" for nothing."""
+    """Return what of the plan of reliable-search a row measures; "" for nothing."""
     if row.corruption:
         return "shift" if (row.metric, row.corruption) == ("accuracy", "mean") else ""
     by_msp = {"augrc": "augrc", "auroc": "near"}.get(row.metric, "") if row.score == "max_probability" else ""

@@ -32,11 +32,10 @@ COMPONENTS = {
 }
 
 
-def forward_without_values(config, monkeypatch):
-    """What a forward pass of the first batch returns, for eight draws: both branches of an Alternate are among them."""
-    monkeypatch.setattr(rm.data, "load", short.load_few)
+def forward_without_values(config):
+    """Return the losses of the first batch under eight draws: both branches of an Alternate are among them."""
     config = resolve(replace(config, precision="float32"), CPU)
-    training = set_up(Run(Path(), config), rm.data.load("digits/train"), CPU, Ranks(), rm.Engine(), workers=0)
+    training = set_up(Run(Path(), config), short.load_few("digits/train"), CPU, Ranks(), rm.Engine(), workers=0)
     model, loader = training.model, training.loaders[0]
     picked = next(iter(loader.picks(0)))
     shards = [shard for step in range(8) for shard in training.draw_shards(step, [picked], len(picked.index))]
@@ -51,17 +50,17 @@ def forward_without_values(config, monkeypatch):
 
 
 @pytest.mark.parametrize("method", TRAINED)
-def test_no_method_reads_a_value_or_leaves_the_device(method, monkeypatch):
+def test_no_method_reads_a_value_or_leaves_the_device(method):
     config = short.config(method)
     if config.objective.differentiates_twice:  # there is no backward pass without a GPU
         config = replace(config, objective=replace(config.objective, penalty=0))
-    outputs = forward_without_values(config, monkeypatch)
+    outputs = forward_without_values(config)
     assert {output.loss.device.type for output in outputs} == {"cuda"}
 
 
 @pytest.mark.parametrize("changes", COMPONENTS.values(), ids=COMPONENTS)
-def test_no_component_reads_a_value_or_leaves_the_device(changes, monkeypatch):
-    outputs = forward_without_values(short.config("regmixup", **changes), monkeypatch)
+def test_no_component_reads_a_value_or_leaves_the_device(changes):
+    outputs = forward_without_values(short.config("regmixup", **changes))
     assert {output.loss.device.type for output in outputs} == {"cuda"}
 
 
@@ -74,4 +73,4 @@ def test_a_fault_is_noticed(fault, error, monkeypatch):
     compute = rm.ERM.compute
     monkeypatch.setattr(rm.ERM, "compute", lambda self, model, x, *rest: compute(self, model, fault(x), *rest))
     with pytest.raises(error):
-        forward_without_values(short.config("dnn"), monkeypatch)
+        forward_without_values(short.config("dnn"))

@@ -155,11 +155,13 @@ def _rename(model: ModelPredictions, name: str, ood_names: Sequence[str]) -> Mod
 
     sets = [model.test, *model.ood]
     short = [public_name(predicted.dataset).removeprefix("folder:") for predicted in sets]
-    shown = [name if short.count(name) == 1 else predicted.dataset for name, predicted in zip(short, sets, strict=True)]
+    shown = [
+        title if short.count(title) == 1 else predicted.dataset for title, predicted in zip(short, sets, strict=True)
+    ]
     shown[1 : 1 + len(ood_names)] = ood_names
     test, *ood = (
-        replace(predicted, dataset=name, info={**predicted.info, _SOURCE: predicted.dataset})
-        for name, predicted in zip(shown, sets, strict=True)
+        replace(predicted, dataset=title, info={**predicted.info, _SOURCE: predicted.dataset})
+        for title, predicted in zip(shown, sets, strict=True)
     )
     return replace(model, name=name, test=test, ood=ood)
 

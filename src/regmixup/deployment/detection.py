@@ -53,7 +53,8 @@ def measure_detection(
     kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`. outliers:
     see `predict_outliers`.
     """
-    errors = int(wrong(test).sum())
+    mistaken = wrong(test)
+    errors = int(mistaken.sum())
     if outliers is None and (run.config.epochs > 0 or not 0 < errors < len(test)):
         return {}
     if outliers is None and errors < FEWEST_ERRORS:
@@ -69,7 +70,7 @@ def measure_detection(
 
     inside = scores(test)
     if outliers is None:
-        auroc = {name: metrics.failure_auroc(score, ~wrong(test)) for name, score in inside.items()}
+        auroc = {name: metrics.failure_auroc(score, ~mistaken) for name, score in inside.items()}
         return {"detected": "errors", "images": errors, "test": len(test), "auroc": auroc, "k": k}
     return {
         "detected": "images of no class",

@@ -31,6 +31,7 @@ from regmixup.names import percent, shortened
 from regmixup.networks import build, check_network
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.networks.precision import check_precision
+from regmixup.objectives import has_loss
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
@@ -98,12 +99,14 @@ def prepare(
 def check_method(request: Request) -> None:
     """Raise unless the method trains one network with a linear head, and is no more than its training."""
     config, posthoc = configure(BASE, request.method), methods.get(request.method).posthoc
-    if config.members > 1 or not isinstance(config.head, LinearHead) or (config.constraint, posthoc) != (None, None):
+    is_plain = config.members == 1 and config.constraint is None and posthoc is None
+    if not is_plain or not isinstance(config.head, LinearHead):
         raise ValueError(
             f"method must be one that trains a single network with a linear head, and has no posthoc map, such as "
             f"regmixup, mixup or dnn, got {request.method}"
         )
-    if request.class_weights == "balanced" and getattr(config.objective, "loss", "its own") is not None:
+    takes_weights = has_loss(config.objective) and config.objective.loss is None  # type: ignore[attr-defined]
+    if request.class_weights == "balanced" and not takes_weights:
         raise ValueError(f"class_weights must be none for {request.method}, which has a loss of its own, got balanced")
 
 
