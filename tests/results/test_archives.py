@@ -75,10 +75,6 @@ def test_a_method_keeps_a_value_with_a_comma():
     assert archives.method_of(label) == ("pixmix(pictures=('gratings', 'perlin'))", "refreshed")
 
 
-FLOAT16_DOUBT = 1e-3
-"""Most that an AUROC may differ by rounding its scores; LogitNorm's, of small logits, lie close together."""
-
-
 def gaps(confidence, right):
     """Return right minus confidence, summed in each of fifteen bins of equal width, closed on the right."""
     bins = np.clip(np.ceil(15 * confidence) - 1, 0, 14).astype(int)
@@ -114,17 +110,18 @@ def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planne
     correct = outcomes[f"{sets.test}:correct"]
     accuracy = correct.mean()
     assert rows[sets.test, "accuracy", ""].value == pytest.approx(accuracy, abs=1e-12)
+    most = 1e-2 if planned.method == "logitnorm" else 5e-4  # float16 merges many scores of logits as small as its own
     for name, score in (("uncertainty", "max_probability"), ("dempster_shafer", "dempster_shafer")):
         inside = outcomes[f"{sets.test}:{name}"].astype(float)
         failures, doubt = auroc_of_float16(inside[correct], inside[~correct])
         assert abs(rows[sets.test, "failure_auroc", score].value - failures) <= doubt
         generalised = (1 - failures) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
         assert abs(rows[sets.test, "augrc", score].value - generalised) <= doubt * accuracy * (1 - accuracy)
-        assert doubt < FLOAT16_DOUBT
+        assert doubt < most
         for other in sets.ood:
             found, doubt = auroc_of_float16(inside, outcomes[f"{other}:{name}"].astype(float))
             assert abs(rows[other, "auroc", score].value - found) <= doubt, other
-            assert doubt < FLOAT16_DOUBT
+            assert doubt < most
     found, allowed = float16_calibration_error(outcomes[f"{sets.test}:uncertainty"], correct)
     assert allowed < 1e-3
     assert rows[sets.test, "ece", ""].value == pytest.approx(found, abs=allowed)
