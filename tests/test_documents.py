@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from regmixup.cli import VERBS, main
+from tests.cli.running import run
 from tests.lowest import PROJECT, lowest
 
 ROOT = Path(__file__).parent.parent
@@ -58,9 +59,7 @@ def test_a_command_names_a_verb_and_its_flags_exist(document, command, capsys):
     words = shlex.split(command)
     assert words[1] in VERBS, f"{document}: {command}"
     asked = "--help-all" if words[1] == "train" else "--help"
-    with pytest.raises(SystemExit) as leaving:
-        main([*(word for word in words[1:] if word != "--dry-run"), asked])
-    assert leaving.value.code == 0
+    assert run(*(word for word in words[1:] if word != "--dry-run"), asked) == 0
     text = capsys.readouterr().out
     for flag in (word for word in words[2:] if word.startswith("--")):
         assert flag in text, f"{document}: {command} uses {flag}, which {words[1]} does not have"

@@ -6,7 +6,7 @@ from regmixup.cli import main
 
 
 def run(*words: object) -> int:
-    """Exit status of a command line. The CLI library itself leaves by SystemExit for --help and wrong flags."""
+    """Exit status of a command line. The CLI library itself leaves by SystemExit for --help-all and wrong flags."""
     try:
         return main([str(word) for word in words])
     except SystemExit as leaving:

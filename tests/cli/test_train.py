@@ -103,7 +103,7 @@ def test_the_short_help_has_the_first_flags_with_the_defaults_of_what_is_chosen(
     assert "[350]" in short
     assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help-all") == 0
     every_flag = capsys.readouterr().out
-    assert [flag for flag in flags if f"{flag} " not in every_flag] == ["--help-all"]
+    assert [flag for flag in flags if f"{flag} " not in every_flag] == ["--help-all", "--plugin"]
 
 
 def test_the_help_shows_the_defaults_with_which_a_folder_is_trained(capsys):

@@ -39,7 +39,7 @@ examples:
   regmixup study digits                                   the embedded study, about 3 minutes on a CPU
   regmixup train --method regmixup --alpha 10 --seed 1    one model
   regmixup finetune ~/photos --minutes 10                 a model for your images
-  regmixup evaluate --predictions mine.npz --ood svhn.npz any model's logits"""
+  regmixup evaluate mine.npz --ood svhn.npz               any model's logits"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,20 +119,21 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
         return lambda _: print(HELP)
     if args[0] == "--version":
         return lambda _: print(f"regmixup {__version__}")
+    from functools import partial
     from importlib import import_module
 
     from regmixup.names import check_name
     from regmixup.training.stopping import Interrupted, stopping
 
-    module = f"{__name__}.{check_name('verb', args[0], VERBS)}"
-    if args[0] == "train" and {"-h", "--help"} & {*args}:
-        return import_module(f"{__name__}.train_help").main
+    verb = check_name("verb", args[0], VERBS)
+    if {"-h", "--help"} & {*args} and verb != "data":  # which has a help for each action
+        return partial(import_module(f"{__name__}.help").print_help, verb)
     # An exception that a signal raises while torch is imported is lost there, or ends the process.
     with stopping() as stop:
-        verb = import_module(module).main
+        run_verb = import_module(f"{__name__}.{verb}").main
     if stop.signal:
         raise Interrupted(stop.signal)
-    return verb
+    return run_verb
 
 
 def _complain(kind: str, message: object) -> None:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from tyro.conf import Positional
 
 from regmixup import data, plugins
+from regmixup.cli.help import print_help
 from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import DATASETS
 from regmixup.data.files import data_root, present
@@ -134,6 +135,10 @@ Example: regmixup data list --root ~/data"""
 def main(args: Sequence[str]) -> None:
     if not args or args[0] in ("-h", "--help"):
         print(HELP)
-        raise SystemExit(0)
+        return
     action = ACTIONS[check_name("action of regmixup data", args[0], ACTIONS)][0]
-    parse(action, f"data {args[0]}", args[1:])()
+    verb = f"data {args[0]}"
+    if {"-h", "--help"} & {*args}:
+        print_help(verb, args)
+    else:
+        parse(action, verb, args[1:])()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
 from regmixup.cli.progress import LiveProgress
-from regmixup.cli.train_help import PACKAGE, print_group, read_fields
 from regmixup.config import values_of
 from regmixup.deployment.request import Request
 from regmixup.names import printable
@@ -47,23 +45,7 @@ class FinetuneVerb(Request):
     tensorboard: Switch = False
 
 
-GROUPS = {
-    "the model": ("backbone", "init", "image_size", "freeze"),
-    "the training of all weights": (
-        "minutes", "epochs", "method", "lr", "batch_size", "augmentation", "precision", "class_weights", "seed",
-    ),
-    "the decisions": ("acceptance", "risk", "score", "ood"),
-    "what is written": ("runs", "export", "tensorboard"),
-    "a comparison of two methods on your images": ("against",),
-    "the machine": ("device", "workers"),
-}  # fmt: skip
-"""The flags of the help, by what they are about."""
-
-
 def main(args: Sequence[str]) -> None:
-    if {"-h", "--help"} & {*args}:
-        print_help()
-        raise SystemExit(0)  # as --help of the verbs that the CLI library serves
     verb = parse(FinetuneVerb, "finetune", args)
     console = Console()
     _say(console, "loading      PyTorch, which may take some seconds")
@@ -86,16 +68,6 @@ def main(args: Sequence[str]) -> None:
             compare(verb.photos, verb.runs, against=verb.against, **options, **show)
         else:
             finetune(verb.photos, verb.runs, **options, **show)
-
-
-def print_help() -> None:
-    """Print the flags in groups, each with its text and default."""
-    fields = read_fields(PACKAGE / "deployment/request.py") | read_fields(PACKAGE / "cli/finetune.py")
-    console = Console(highlight=False)
-    about = (getdoc(FinetuneVerb) or "").replace("\n\n", "\0").replace("\n", " ").replace("\0", "\n\n")
-    console.print(f"usage: regmixup finetune PHOTOS [options]\n\n{about}", markup=False)
-    for title, names in GROUPS.items():
-        print_group(console, title, {name: fields[name] for name in names}, values_of(Request()) | {"runs": "runs"})
 
 
 def _say(console: Console, line: str) -> None:

@@ -27,7 +27,7 @@ class ListVerb:
     what: Positional[
         Literal["all", "methods", "recipes", "networks", "constraints", "heads", "datasets", "studies"]
     ] = "all"
-    """The list to print."""
+    """The list to print: all, or methods, recipes, networks, constraints, heads, datasets or studies."""
 
 
 def main(args: Sequence[str]) -> None:

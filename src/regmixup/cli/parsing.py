@@ -15,7 +15,6 @@ T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
 """A flag that is off unless given."""
-_PLUGIN = "Every verb takes --plugin MODULE, repeatable: a module or .py file that registers what you bring."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,8 @@ class Resources:
 
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:
-    """Parse the words after the verb, with `~` in a path expanded. --help and wrong flags exit here."""
-    about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": f"{inspect.getdoc(cls)}\n\n{_PLUGIN}"}
+    """Parse the words after the verb, with `~` in a path expanded. Wrong flags exit here."""
+    about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": inspect.getdoc(cls)}
     if default is not None:
         about["default"] = default
     parsed: Any = tyro.cli(cls, args=args, **about)

@@ -32,8 +32,9 @@ _FITTING = ("validation", "acceptance", "risk")
 class PredictVerb:
     """Store the predictions of a trained run for datasets, or classify image files.
 
-    Examples: regmixup predict runs/regmixup-... digits/test photographs/test
-              regmixup predict runs/regmixup-... photo.jpg ~/photos --out answers.csv
+    Example: regmixup predict runs/regmixup-... digits/test photographs/test
+
+    Example: regmixup predict runs/regmixup-... photo.jpg ~/photos --out answers.csv
     """
 
     run: Positional[Path]

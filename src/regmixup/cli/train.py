@@ -15,9 +15,9 @@ from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, arg
 
 from regmixup import data
 from regmixup.augmentations import AUGMENTATIONS, build
+from regmixup.cli.help import choose_recipe, value_of
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
-from regmixup.cli.train_help import choose_recipe, value_of
 from regmixup.config import encode, values_of
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
