@@ -1,6 +1,6 @@
 """The command line: `regmixup VERB`, one module per verb, imported only when it is called.
 
-So `regmixup --help` and `regmixup list` answer without importing torch. Flags are dataclass fields; only this package
+So every --help and `regmixup list` answer without importing torch. Flags are dataclass fields; only this package
 imports the CLI library.
 """
 

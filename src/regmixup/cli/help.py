@@ -57,9 +57,7 @@ PLUGIN = "With every verb: --plugin MODULE, repeatable: a module or .py file tha
 def print_help(verb: str, args: Sequence[str]) -> None:
     """Print the help of a verb, such as train, or of an action of one, such as data fetch."""
     console = Console(highlight=False)
-    with (
-        console.capture() as page
-    ):  # a reader that goes away ends our own print with an error, but rich's with status 1
+    with console.capture() as page:  # rich would end the process itself where the reader has gone away
         _write_help(console, verb, args)
     print(page.get(), end="")
 
