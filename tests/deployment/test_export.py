@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import onnx
@@ -147,6 +148,15 @@ class TestLoading:
         assert torch.equal(answers.accepted, expected.accepted)
         assert torch.equal(answers.label, expected.label)
         assert repr(program) == repr(predictor)
+
+    def test_a_file_names_no_folder_of_this_machine(self, exported, tmp_path):
+        """torch notes for each operation which line of which file has asked for it."""
+        package = str(Path(rm.__file__).parent).encode()
+        predictor, path = exported
+        predictor.export(tmp_path / "model.pt2")
+        with ZipFile(tmp_path / "model.pt2") as stored:
+            contents = [path.read_bytes(), *map(stored.read, stored.namelist())]
+        assert not [content for content in contents if package in content]
 
     @pytest.mark.parametrize("pixels", [pytest.param("float32", marks=pytest.mark.soak), "uint8"])
     def test_files_are_normalised_once(self, images, tmp_path, pixels):

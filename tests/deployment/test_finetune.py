@@ -18,7 +18,7 @@ from rich.console import Console
 import regmixup as rm
 from regmixup.cli import finetune as cli_finetune
 from regmixup.cli import main
-from regmixup.data import load
+from regmixup.data import images, load
 from regmixup.data.roles import validation_of
 from regmixup.deployment import job, probe
 from regmixup.deployment.calibration import Promise, first_rows
@@ -354,8 +354,7 @@ def test_the_command_to_copy_stays_on_one_line_of_a_narrow_terminal():
 
 
 def test_the_help_has_every_flag_once_with_its_text(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["finetune", "--help"])
+    assert main(["finetune", "--help"]) == 0
     said = capsys.readouterr().out
     for field in fields(cli_finetune.FinetuneVerb):
         flag = f"--{field.name.replace('_', '-')}"
@@ -604,6 +603,13 @@ def test_ood_images_choose_the_score_and_this_is_told_and_stored(copied, folder,
     photos = load_files(record["photos"]["validation"])
     share = rm.metrics.auroc(predictor([*map(str, photos.paths)]).score, black)
     assert share == pytest.approx(predictor.choice.aurocs[predictor.score])
+
+
+def test_ood_images_that_choose_the_score_are_forwarded_once(copied, folder, weights, strange, monkeypatch):
+    decoded, decode = [], images.decode_all
+    monkeypatch.setattr(images, "decode_all", lambda files, read: decoded.extend(files) or decode(files, read))
+    finetune(folder, copied, weights, score="auto", ood=strange)
+    assert sorted(file for file in decoded if Path(file).parent == strange) == sorted(map(str, strange.iterdir()))
 
 
 def test_without_ood_images_the_automatic_score_is_msp_and_this_is_told(copied, folder, weights):

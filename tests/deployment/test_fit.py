@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import get_type_hints
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
-from regmixup.deployment.calibration import Calibration, Settings, choose_score, fit_temperature
+from regmixup.deployment.calibration import Calibration, choose_score, fit_temperature
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import Conformal
 from regmixup.storage import read_table, write_table
@@ -158,6 +159,13 @@ class TestFitting:
         with pytest.raises(ValueError, match=r"files need a model of images .* takes inputs of \(5,\)"):
             found.predict_file(b"")
 
+    def test_inputs_that_the_predictor_would_refuse_do_not_fit_it(self, model, validation, digits):
+        whole, labels = digits["val"].images.long(), digits["val"].labels
+        with pytest.raises(ValueError, match=r"validation_loader must be uint8 or floating point, got torch\.int64"):
+            rm.Predictor.fit(model, [(whole, labels)])
+        with pytest.raises(ValueError, match=r"ood must be uint8 or floating point, got torch\.int64"):
+            rm.Predictor.fit(model, validation, score="auto", ood=[whole])
+
     def test_probabilities_in_place_of_logits_are_refused(self, model, validation):
         with pytest.raises(ValueError, match=r"must give logits, got numbers >= 0 that sum to 1"):
             rm.Predictor.fit(nn.Sequential(model, nn.Softmax(dim=1)), validation)
@@ -181,9 +189,14 @@ class TestFitting:
             rm.Predictor.fit(model, [(digits["val"].images, y)], normalize=((0.5,) * 3, (0.5,) * 3))
 
 
-def test_editors_list_the_settings_that_a_fit_takes():
-    hints, fields = get_type_hints(Settings), get_type_hints(Calibration)
-    assert hints == fields
+@pytest.mark.parametrize("fit", [rm.Predictor.fit, rm.Predictor.from_run])
+def test_a_fit_takes_the_settings_of_a_calibration(fit):
+    """With its types and defaults, but for the score of a run, which depends on its objective."""
+    taken, hints = signature(fit).parameters, get_type_hints(fit)
+    for name, hint in get_type_hints(Calibration).items():
+        if (fit, name) != (rm.Predictor.from_run, "score"):
+            assert (hints[name], taken[name].default) == (hint, getattr(Calibration(), name))
+    assert not {name for name in taken if taken[name].kind == Parameter.VAR_KEYWORD}
 
 
 class TestInputs:

@@ -238,9 +238,11 @@ class TestErrors:
             publish(run, tmp_path / "out", test=test)
 
     def test_results_on_train_images_of_a_folder(self, photos, tmp_path):
-        folder, run, _ = photos
-        with pytest.raises(ValueError, match="whose images have the role train here"):
-            publish(run, tmp_path / "out", test=f"folder:{folder / 'fruit'}")
+        """Also where the folder has the validation images of the predictor, too."""
+        folder, run, predictor = photos
+        for fitted in (None, predictor):
+            with pytest.raises(ValueError, match="whose images have the role train here"):
+                publish(run, tmp_path / "out", predictor=fitted, test=f"folder:{folder / 'fruit'}")
 
     def test_results_on_a_part_of_the_folder_that_fitted_the_predictor(self, photos, tmp_path):
         """A part that nothing was fitted on is a test set, whoever cut it."""

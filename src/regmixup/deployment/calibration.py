@@ -16,7 +16,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -140,16 +139,6 @@ class Calibrated:
     choice: ScoreChoice | None = None
 
 
-class Settings(TypedDict, total=False):
-    """The fields of `Calibration` as keywords of `Predictor.fit` and `from_run`, which editors then list."""
-
-    score: str
-    acceptance: float
-    risk: float | None
-    confidence: float
-    sets: Conformal | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """The settings of a fit on validation images.
@@ -267,7 +256,7 @@ def fit_temperature(validation: Predictions, *, prior: float = PRIOR) -> float:
 def accepting_thresholds(scores: Tensor, acceptances: Sequence[float]) -> Tensor:
     """Return the smallest thresholds t such that score <= t for at least these shares of the scores (N,), float64.
 
-    One lies a little above the last accepted score, by 1e-4 of it, or half-way to the first rejected one if that is
+    One lies a little above the last accepted score, by 1e-4 of it, or half-way to the first unsure one if that is
     nearer: the same scores, rounded otherwise by another batch size, device or runtime, should get the same decisions.
 
     >>> accepting_thresholds(torch.tensor([0.5, 0.25, 1.0, 2.0]), [0.75])

@@ -183,6 +183,8 @@ def export(
     example = torch.zeros(2, *input_shape, dtype=dtype)
     portable = copy.deepcopy(module).cpu().eval()
     program = torch.export.export(portable, (example,), dynamic_shapes=({0: Dim("batch")},))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names folders of this machine
     facts = {**facts, "pixels": pixels}
     with replacing(path) as temporary:
         if suffix == ".pt2":

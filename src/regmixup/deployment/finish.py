@@ -12,10 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds, wrong
 from regmixup.deployment.detection import describe_detection, measure_detection, predict_outliers
@@ -29,7 +26,6 @@ from regmixup.report.evaluation_page import assemble_page, score_name
 from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table, write_text
-from regmixup.training.loading import reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
@@ -38,126 +34,67 @@ _SHARES = (0.95, 0.8, 0.5)
 """Of validation images, that thresholds beside the chosen one accept."""
 _COMPARED = {"max_probability": "probability before the temperature", "entropy": "entropy", "energy": "energy"}
 """Words for what a threshold on a score compares, where "the ... score" would not do."""
-_BATCH = 64
 
 
 def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     """Return the better of the runs, with all that is written about it. candidates: the probe first."""
-    photos, request = job.photos, job.request
     job.say("finishing    predictions for validation and test, temperature, threshold, report page")
-    rows, right, validation = job.choosing_rows, {}, {}
-    for name, run in candidates.items():
-        validation[name] = run.predict(photos.parts["validation"].name, device=job.device)
-        right[name] = len(rows) - int(wrong(validation[name])[rows].sum())
-        job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
-    chosen = max(reversed(right), key=right.__getitem__)  # among equals the fine-tuned one
+    name = job.photos.parts["validation"].name
+    validation = {model: run.predict(name, device=job.device) for model, run in candidates.items()}
+    right = _count_right(job, validation)
+    chosen = _choose(job, right)
     run = candidates[chosen]
+    outliers = predict_outliers(job, run)
+    predictor = _calibrate(job, run, validation[chosen], outliers)
+    test = replace(_predict_test(job, run), dataset="test")
+    measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
+    detection = measure_detection(job, run, predictor, test, outliers)
+    record = _record(job, right, predictor, measured, detection)
+    _keep_earlier(job, run, record)
+    predictor.save(run.folder / FITTED)
+    write_table(run.folder / FINETUNED, record)
+    _summarise(job, record, run, predictor)
+    answers = predicted_answers(predictor, test, validation[chosen], job.photos.parts["test"].paths)
+    if outliers is not None:
+        answers = replace(answers, others=predictor.module.score(outliers.logits.double()))
+    history = candidates["fine-tuned"].history() if "fine-tuned" in candidates else ()
+    write_text(run.folder / PAGE, _draw_page(job, record, predictor, measured, answers, history))
+    if job.request.export is not None:
+        job.say(f"export       {job.request.export}, this takes a while")
+        predictor.export(job.request.export)
+    return run
+
+
+def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, int]:
+    """Return how many of the validation images that make choices each model has right."""
+    rows, right = job.choosing_rows, {}
+    for name, predictions in validation.items():
+        right[name] = len(rows) - int(wrong(predictions)[rows].sum())
+        job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
+    return right
+
+
+def _choose(job: Job, right: dict[str, int]) -> str:
+    """Return the model that has most images right, among equals the fine-tuned one."""
+    chosen = max(reversed(right), key=right.__getitem__)
     if chosen == "linear probe" and len(right) > 1:
         job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
     elif len(right) > 1:
         job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
-    predictor = _fit(job, run)
-    test = replace(_predict_test(job, run), dataset="test")
-    outliers = predict_outliers(job, run)
-    measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
-    record: dict[str, Any] = {
-        "photos": photos.record(),
-        "init": asdict(job.initial),
-        "chosen": chosen,
-        "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
-        "score": predictor.score,
-        "acceptance": request.acceptance,
-        "risk": request.risk,
-        "choice": asdict(predictor.choice) if predictor.choice is not None else None,
-        "test": _measure(measured, predictor),
-        "threshold": predictor.threshold,
-        "detection": measure_detection(job, run, predictor, test, outliers),
-    }
-    if changed := _describe_earlier(run, record):
-        job.say(f"earlier      the predictor and the report of {changed} are now in {_keep_earlier(run)}")
-    predictor.save(run.folder / FITTED)
-    write_table(run.folder / FINETUNED, record)
-    _summarise(job, record, run, predictor)
-    lead = f"{chosen.capitalize()}: {_accuracy(record)}."
-    if outliers is not None:
-        lead += f" It answers {record['detection']['accepted']} of {counted(len(outliers), 'image')} of no class."
-    note = ""
-    if request.risk is not None and predictor.promise is None:
-        note = (
-            f"You asked for at most {100 * request.risk:g} % errors; this could not be promised, so the threshold "
-            f"accepts {100 * predictor.acceptance:g} % of validation images."
-        )
-    facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
-    page = assemble_page(
-        measured,
-        classes=photos.classes,
-        title=f"{photos.path.name}: {request.backbone}",
-        score=predictor.score,
-        errors_by=predictor.score,
-        kicker="regmixup finetune",
-        lead=lead,
-        answers=replace(
-            predicted_answers(predictor, test, validation[chosen], photos.parts["test"].paths),
-            others=predictor.module.score(outliers.logits.double()) if outliers is not None else torch.empty(0),
-            note=note,
-        ),
-        history=candidates["fine-tuned"].history() if "fine-tuned" in candidates else (),
-        sections=[PageSection("making", "How it was made", definitions(facts))],
-    )
-    write_text(run.folder / PAGE, page)
-    if request.export is not None:
-        job.say(f"export       {request.export}, this takes a while")
-        predictor.export(request.export)
-    return run
+    return chosen
 
 
-def _describe_earlier(run: Run, record: Mapping[str, Any]) -> str:
-    """Return the other settings with which an earlier call has fitted a predictor; "" if there was none."""
-    earlier = _read_earlier(run)
-    changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
-    return ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
-
-
-def _keep_earlier(run: Run) -> Path:
-    """Move what an earlier call has written into a new subfolder of the run, and return it."""
-    folders = (run.folder / f"earlier-{number}" for number in itertools.count(1))
-    kept = next(folder for folder in folders if not folder.exists())
-    kept.mkdir()
-    for name in (FITTED, PAGE, FINETUNED):  # the record last: after an interruption, it still asks for the move
-        if (run.folder / name).exists():
-            (run.folder / name).rename(kept / name)
-    return kept
-
-
-def _read_earlier(run: Run) -> Mapping[str, Any]:
-    """Return the record of an earlier call; a damaged one is replaced like any other."""
-    with suppress(ValueError):
-        return read_finetuned(run.folder)
-    return {}
-
-
-def _fit(job: Job, run: Run) -> Predictor:
+def _calibrate(job: Job, run: Run, validation: Predictions, outliers: Predictions | None) -> Predictor:
     """Return the predictor of a run, with the promise that was asked for if the images show it."""
-    outliers = job.outliers if job.request.score == AUTO else None
-    read = reader(run.transform(), 2 * (run.config.image_size,))
-
-    def fit(risk: float | None = None) -> Predictor:
-        return Predictor.from_run(
-            run,
-            validation=job.photos.parts["validation"].name,
-            acceptance=job.request.acceptance,
-            risk=risk,
-            score=job.request.score,
-            ood=(part.images for part in outliers.parts(read, size=_BATCH)) if outliers is not None else None,
-            device=job.device,
-        )
-
+    ood_logits = outliers.logits if outliers is not None and job.calibration.score == AUTO else None
     try:
-        return fit(job.request.risk)
+        calibrated = job.calibration.fit(validation, ood_logits)
     except NoPromiseError as error:
-        share = f"{job.request.acceptance:.0%}"
+        share = f"{job.calibration.acceptance:.0%}"
         job.say(f"warning      {error}. The threshold accepts {share} of the validation images instead")
-        return fit()
+        calibrated = replace(job.calibration, risk=None).fit(validation, ood_logits)
+    name = job.photos.parts["validation"].name
+    return Predictor.from_calibrated(run, run.model(device=job.device), calibrated, validation=name)
 
 
 def _predict_test(job: Job, run: Run) -> Predictions:
@@ -171,6 +108,26 @@ def _predict_test(job: Job, run: Run) -> Predictions:
     return run.predict(name, device=job.device)
 
 
+def _record(
+    job: Job, right: Mapping[str, int], predictor: Predictor, measured: Measured, detection: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what finetune.json has."""
+    images = len(job.choosing_rows)
+    return {
+        "photos": job.photos.record(),
+        "init": asdict(job.initial),
+        "chosen": measured.models[0].name,
+        "validation": {name: {"right": count, "images": images} for name, count in right.items()},
+        "score": predictor.score,
+        "acceptance": job.request.acceptance,
+        "risk": job.request.risk,
+        "choice": asdict(predictor.choice) if predictor.choice is not None else None,
+        "test": _measure(measured, predictor),
+        "threshold": predictor.threshold,
+        "detection": detection,
+    }
+
+
 def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
     """Return the results on test images: each metric with its interval, and what the threshold does."""
     test, metrics = measured.models[0].test, {}
@@ -181,6 +138,29 @@ def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
     accepted, right = predictor.module.decide(test.logits.double())["accepted"], ~wrong(test)
     counts = {"accepted": accepted, "accepted_right": accepted & right, "right": right}
     return {"images": len(test), **metrics, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
+
+
+def _keep_earlier(job: Job, run: Run, record: Mapping[str, Any]) -> None:
+    """Move what an earlier call with other settings has written into a new subfolder of the run."""
+    earlier = _read_earlier(run)
+    changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
+    if not changed:
+        return
+    folders = (run.folder / f"earlier-{number}" for number in itertools.count(1))
+    kept = next(folder for folder in folders if not folder.exists())
+    kept.mkdir()
+    for name in (FITTED, PAGE, FINETUNED):  # the record last: after an interruption, it still asks for the move
+        if (run.folder / name).exists():
+            (run.folder / name).rename(kept / name)
+    settings = ", ".join(f"{name} {earlier[name] or 'none'}" for name in changed)
+    job.say(f"earlier      the predictor and the report of {settings} are now in {kept}")
+
+
+def _read_earlier(run: Run) -> Mapping[str, Any]:
+    """Return the record of an earlier call; a damaged one is replaced like any other."""
+    with suppress(ValueError):
+        return read_finetuned(run.folder)
+    return {}
 
 
 def _accuracy(record: Mapping[str, Any]) -> str:
@@ -212,6 +192,40 @@ def _summarise(job: Job, record: Mapping[str, Any], run: Run, predictor: Predict
         job.say(f"promise      {predictor.promise}")
     job.say(f"report       {run.folder / PAGE}")
     job.say(f"run          {run.folder}")
+
+
+def _draw_page(
+    job: Job,
+    record: Mapping[str, Any],
+    predictor: Predictor,
+    measured: Measured,
+    answers: Answers,
+    history: Sequence[Mapping[str, Any]],
+) -> str:
+    """Return the report page: the answers first, the lines that were said last."""
+    detection = record["detection"]
+    lead = f"{record['chosen'].capitalize()}: {_accuracy(record)}."
+    if job.outliers is not None:
+        lead += f" It answers {detection['accepted']} of {counted(detection['images'], 'image')} of no class."
+    note = ""
+    if job.request.risk is not None and predictor.promise is None:
+        note = (
+            f"You asked for at most {100 * job.request.risk:g} % errors; this could not be promised, so the threshold "
+            f"accepts {100 * predictor.acceptance:g} % of validation images."
+        )
+    facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
+    return assemble_page(
+        measured,
+        classes=job.photos.classes,
+        title=f"{job.photos.path.name}: {job.request.backbone}",
+        score=predictor.score,
+        errors_by=predictor.score,
+        kicker="regmixup finetune",
+        lead=lead,
+        answers=replace(answers, note=note),
+        history=history,
+        sections=[PageSection("making", "How it was made", definitions(facts))],
+    )
 
 
 def predicted_answers(

@@ -67,7 +67,7 @@ def prepare(
 ) -> Job:
     """Check what can be checked before training, read the folder, and say what was found and chosen."""
     request = replace(request, epochs=0 if request.freeze else request.epochs)
-    Calibration(acceptance=request.acceptance, risk=request.risk, score=request.score)  # checks them now
+    calibration = Calibration(acceptance=request.acceptance, risk=request.risk, score=request.score)
     if request.export is not None:
         check_format(Path(request.export))
         check_writable(Path(request.export))
@@ -90,7 +90,9 @@ def prepare(
     photos = inspect(path, advance)
     if outliers is not None:
         check_outliers(outliers, photos, advance)
-    job = Job(Path(runs), request, photos, initial, device, print_line=say, advance=advance, outliers=outliers)
+    job = Job(
+        Path(runs), request, calibration, photos, initial, device, print_line=say, advance=advance, outliers=outliers
+    )
     job.say(photos.describe(class_weights=request.class_weights))
     job.say(job.describe())
     return job
@@ -169,12 +171,14 @@ def suggest_batch(images: int, most: int = 32) -> int:
 class Job:
     """The request and the images.
 
-    initial: which weights the backbone starts from. print_line: called with every line that is said. advance: called
-    with the images done. outliers: images of no class. log: the lines said so far.
+    calibration: how temperature and threshold are fitted. initial: which weights the backbone starts from. print_line:
+    called with every line that is said. advance: called with the images done. outliers: images of no class. log: the
+    lines said so far.
     """
 
     runs: Path
     request: Request
+    calibration: Calibration
     photos: PhotoFolder
     initial: InitialWeights
     device: torch.device

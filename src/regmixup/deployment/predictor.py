@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +17,14 @@ from regmixup.config import check_count, values_of
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_ood_validation, check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import Calibration, Settings
+from regmixup.deployment.calibration import Calibrated, Calibration
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
-from regmixup.networks.gp_head import GaussianProcess
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
-from regmixup.posthoc import MeanField
+from regmixup.posthoc import Conformal, MeanField
 from regmixup.posthoc.temperature import check_logits
 from regmixup.predictions.forward import pair_of, weights_device
 from regmixup.storage import digest, save_tensors, write_table
@@ -90,30 +89,34 @@ class Predictor(Facts):
         normalize: Normalization | None = None,
         transform: EvalTransform | None = None,
         ood: Iterable[Any] | None = None,
-        **settings: Unpack[Settings],
+        score: str = "entropy",
+        acceptance: float = 0.95,
+        risk: float | None = None,
+        confidence: float = 0.95,
+        sets: Conformal | None = None,
     ) -> Predictor:
         """Fit a temperature, a threshold and label sets for any model, on images that it was not trained on.
 
         model: a module from a batch to logits (N, K); it is copied, and stays as it is.
         validation_loader: batches (x, y) without augmentation, such as a DataLoader; y: (N,) classes. x: images, or
-            other tensors, as the model takes them; uint8 is scaled to [0, 1].
+            other tensors, as the model takes them, in uint8, which is scaled to [0, 1], or floating point.
         class_names: K names in the order of the logits; default "0", "1", ...
         normalize: (mean, std) per channel, if the loader gives normalised images: applied to files and uint8 images.
         transform: how image files are resized and cropped; None: they must have the loader's size.
         ood: with score="auto", out-of-distribution validation images: batches like those of validation_loader, whose
             labels are ignored and may be missing, or a torch Dataset. Not the ones you report on.
-        settings: the fields of `deployment.calibration.Calibration`: acceptance=0.95, risk=None, confidence=0.95,
-            sets=None, score="entropy".
+        score, acceptance, risk, confidence, sets: see `deployment.calibration.Calibration`.
         """
-        calibration = Calibration(**settings)
+        calibration = Calibration(score=score, acceptance=acceptance, risk=risk, confidence=confidence, sets=sets)
         normalize = plain_normalize(normalize)
         module = Deployable(copy.deepcopy(unwrapped(model)), normalize=normalize)
-        logits, labels, shape, are_pixels = _run_over(module, validation_loader, normalize)
+        batches = (pair_of(batch, "validation_loader") for batch in validation_loader)
+        logits, labels, shape, are_pixels = _forward(module, batches, "validation_loader", normalize=normalize)
         validation, classes = Predictions(*check_logits(logits, labels)), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        ood_logits = _run_over(module, ood, shape=shape)[0] if ood is not None else None
+        ood_logits = _forward_ood(module, ood, shape) if ood is not None else None
         facts = Facts(
             class_names=names,
             input_shape=shape,
@@ -135,7 +138,11 @@ class Predictor(Facts):
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         ood: str | Iterable[Any] | None = None,
-        **settings: Unpack[Settings],
+        score: str | None = None,
+        acceptance: float = 0.95,
+        risk: float | None = None,
+        confidence: float = 0.95,
+        sets: Conformal | None = None,
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
@@ -144,35 +151,36 @@ class Predictor(Facts):
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
         ood: with score="auto", a dataset of OOD validation images, such as `folder:PATH` or
             "tiny-imagenet/openood-cifar10-val", never a test set; or batches as in `fit`.
-        settings: as in `fit`; the default of score is that of `deployed_score`.
+        score: default, that of `deployed_score`. acceptance, risk, confidence, sets: as in `fit`.
         """
         run = open_single(run)
-        record, train_set = run.provenance(), run.config.train_set
-        settings.setdefault("score", deployed_score(run.config.objective))
-        calibration = Calibration(**settings)
+        train_set = run.config.train_set
+        score = deployed_score(run.config.objective) if score is None else score
+        calibration = Calibration(score=score, acceptance=acceptance, risk=risk, confidence=confidence, sets=sets)
         device = choose_device(device)
         validation = validation_of(train_set) if validation is None else validation
         check_validation(validation, train_set)
         network = run.model(device=device, root=root)
-
-        def predict(dataset: str) -> Predictions:
-            predictions = run.predict(dataset, root=root, device=device)
-            return MeanField()(predictions) if isinstance(network.head, GaussianProcess) else predictions
-
-        predictions, shape, ood_logits = predict(validation), tuple(record["input"]), None
+        predictions, ood_logits = as_deployed(run.predict(validation, root=root, device=device)), None
         if isinstance(ood, str):
             check_ood_validation(ood, train_set)
-            ood_logits = predict(ood).logits
+            ood_logits = as_deployed(run.predict(ood, root=root, device=device)).logits
         elif ood is not None:
-            ood_logits = _run_over(Deployable(network), ood, shape=shape)[0]
+            ood_logits = _forward_ood(Deployable(network), ood, tuple(run.provenance()["input"]))
+        return cls.from_calibrated(run, network, calibration.fit(predictions, ood_logits), validation=validation)
+
+    @classmethod
+    def from_calibrated(cls, run: Run, network: nn.Module, calibrated: Calibrated, *, validation: str) -> Predictor:
+        """Return the predictor of a run and its network. validation: the dataset that the other values fit."""
+        record = run.provenance()
         facts = Facts(
             class_names=tuple(record["classes"]),
-            input_shape=shape,
+            input_shape=tuple(record["input"]),
             transform=run.transform(),
             validation=validation,
             fingerprint=run.fingerprint,
             architecture=Architecture.of(run, record),
-            **vars(calibration.fit(predictions, ood_logits)),
+            **vars(calibrated),
         )
         return cls._of(network, facts)
 
@@ -286,6 +294,7 @@ class Predictor(Facts):
         if tuple(batch.shape[1:]) != tuple(self.input_shape) or len(batch) == 0:
             shape = ", ".join(map(str, self.input_shape))
             raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(batch.shape)}")
+        _check_dtype("images", batch)
         if batch.dtype == torch.uint8:
             if self.inputs != "pixels" and self.normalize is None:
                 raise ValueError(
@@ -293,8 +302,6 @@ class Predictor(Facts):
                     "uint8 or a file: give Predictor.fit normalize=(mean, std) to say how pixels become such values"
                 )
             return batch
-        if not batch.is_floating_point():
-            raise ValueError(f"images must be uint8 or floating point, got {batch.dtype}")
         low, high = map(float, batch.aminmax())
         if not math.isfinite(low + high) or (self.inputs == "pixels" and not 0 <= low <= high <= 1):
             contract = "lie in [0, 1]" if self.inputs == "pixels" else "be finite"
@@ -322,26 +329,33 @@ def open_single(run: Run | str | Path) -> Run:
     return run
 
 
+def as_deployed(predictions: Predictions) -> Predictions:
+    """Return predictions of a run as its predictor has them: the mean-field predictive if the head gives a variance."""
+    return MeanField()(predictions) if predictions.logit_variance is not None else predictions
+
+
+class _Forwarded(NamedTuple):
+    """Logits (N, K) and labels (N,), the shape of an input, and whether all inputs are pixels: uint8 or in [0, 1]."""
+
+    logits: Tensor
+    labels: Tensor
+    shape: tuple[int, ...]
+    are_pixels: bool
+
+
 @torch.no_grad()
-def _run_over(
+def _forward(
     module: Deployable,
-    batches: Iterable[Any],
-    normalize: Normalization | None = None,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    name: str,
     *,
     shape: tuple[int, ...] | None = None,
-) -> tuple[Tensor, Tensor, tuple[int, ...], bool]:
-    """Return logits (N, K) and labels (N,) of batches (x, y), the shape of an input, and whether all lie in [0, 1].
-
-    shape: of validation inputs, for OOD inputs, which must have it, too; their labels do not count, and they may be a
-    Dataset. None for the validation inputs themselves: that of the first batch.
-    """
-    labelled = shape is None
-    name = "validation_loader" if labelled else "ood"
-    if isinstance(batches, Dataset) and not labelled:
-        batches = DataLoader(batches, batch_size=256)
+    normalize: Normalization | None = None,
+) -> _Forwarded:
+    """Forward batches (x, y). name: of the argument they come from. shape: of every x; default, that of the first."""
     device, logits, labels, are_pixels = weights_device(module), [], [], True
-    for batch in batches:
-        x, y = pair_of(batch, name, labelled=labelled)
+    for x, y in batches:
+        _check_dtype(f"inputs of {name}", x)
         shape = tuple(x.shape[1:]) if shape is None else shape
         if tuple(x.shape[1:]) != shape:
             raise ValueError(f"{name} must hold inputs of one shape, {shape} as before, got {tuple(x.shape[1:])}")
@@ -356,4 +370,16 @@ def _run_over(
     collected = torch.cat(logits)
     if collected.shape[1] > 1 and look_like_probabilities(collected):
         raise ValueError("the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax")
-    return collected, torch.cat(labels), shape, are_pixels
+    return _Forwarded(collected, torch.cat(labels), shape, are_pixels)
+
+
+def _forward_ood(module: Deployable, ood: Iterable[Any], shape: tuple[int, ...]) -> Tensor:
+    """Return the logits of batches, or of a Dataset, whose labels do not count. shape: of the validation inputs."""
+    batches = DataLoader(ood, batch_size=256) if isinstance(ood, Dataset) else ood
+    pairs = (pair_of(batch, "ood", labelled=False) for batch in batches)
+    return _forward(module, pairs, "ood", shape=shape).logits
+
+
+def _check_dtype(name: str, x: Tensor) -> None:
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        raise ValueError(f"{name} must be uint8 or floating point, got {x.dtype}")

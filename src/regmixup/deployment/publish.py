@@ -25,17 +25,16 @@ from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of, validation_of
 from regmixup.deployment.card import Contents, card
 from regmixup.deployment.export import PREDICTOR, Architecture, load_weights, plain, public_name
-from regmixup.deployment.predictor import Predictor, open_single
+from regmixup.deployment.predictor import Predictor, as_deployed, open_single
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
-from regmixup.posthoc import MeanField
 from regmixup.run_folder import CONFIG, FITTED, PUBLISHED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
-from regmixup.training.config import choose_device
+from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.run import Run
-from regmixup.types import Predictions
+from regmixup.types import Predictions, Role
 
 CARD = "README.md"
 
@@ -100,13 +99,17 @@ def _check(run: Run, folder: Path, test: str, fitted_on: str) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / PUBLISHED)
-    role = role_of(test, run.config.train_set) if test else "test"
-    if test and any(overlap(find(test), find(name)) for name in (run.config.validation, fitted_on) if name):
-        role = "validation"
-    elif role == "validation" and find(test).is_folder:  # another part of the folder that was trained on
-        role = "test"
-    if role not in ("test", ""):
+    if test and (role := _role_here(test, run.config, fitted_on)) not in ("test", ""):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role} here")
+
+
+def _role_here(test: str, config: TrainConfig, fitted_on: str) -> Role:
+    """Return what images were used for; if for nothing, the role of their dataset, "" for a folder or a part of one."""
+    used: dict[str, Role] = {config.train_set: "train", config.validation: "validation", fitted_on: "validation"}
+    for dataset, role in used.items():
+        if dataset and overlap(find(test), find(dataset)):
+            return role
+    return "" if find(test).is_folder else role_of(test, config.train_set)
 
 
 def load(folder: str | Path, *, device: str | torch.device | None = None) -> Classifier:
@@ -133,8 +136,7 @@ def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[M
         part = predictions.load(path)
         role = "test" if part.dataset == test_set else part.role
         if role in stored and not part.dataset.startswith("path:"):  # images between two others have no right answer
-            part = MeanField()(part) if part.logit_variance is not None else part
-            stored[role].append(replace(part, dataset=public_name(part.dataset)))
+            stored[role].append(replace(as_deployed(part), dataset=public_name(part.dataset)))
     temperature = predictor.temperature if predictor is not None else None
     for test in stored["test"]:
         sets = ModelPredictions(test=test, shift=stored["shifted"], ood=stored["ood"], temperature=temperature)
