@@ -17,7 +17,7 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
-from regmixup.posthoc.base import check_held_out, same_samples
+from regmixup.posthoc.base import check_held_out, share_samples
 from regmixup.predictions.forward import predict_batches
 from regmixup.types import (
     Predictions,
@@ -129,8 +129,7 @@ def measure_model(
     _check_names(model, groups or {})
     _check_predictions(model)
     _check_fitted_on(model)
-    if model.test.role == "train":
-        warnings.warn(f"{model.test.dataset} are train images of the model, so these are no test results", stacklevel=3)
+    _warn_of(model.test)
     if model.validation is not None:
         temperature = fit_temperature(model.posthoc or as_given, model.validation)
         model = replace(model, temperature=temperature)
@@ -238,11 +237,25 @@ def _check_predictions(model: ModelPredictions) -> None:
             got = f"those of runs {' and '.join(runs)}" if len(runs) > 1 else f"{classes[0]} and {classes[1]} classes"
             raise ValueError(f"{name} and {test.dataset} must be predicted by one model, got {got}")
     for ood in model.ood:
-        if same_samples(test, ood):
+        if share_samples(test, ood):
             raise ValueError(
                 f"an OOD set must hold other samples than the test set, got {ood.dataset or 'one'} with the same "
                 f"data or logits as {test.dataset or 'the test set'}"
             )
+
+
+def _warn_of(test: Predictions) -> None:
+    """Warn of what is measured, but hardly meant: train images, and outputs of a sigmoid in place of logits."""
+    if test.role == "train":
+        warnings.warn(f"{test.dataset} are train images of the model, so these are no test results", stacklevel=4)
+    # Logits leave [0, 1] in the first rows, so that no large table is read; those that are all alike say nothing.
+    inside = all(bool(((part >= 0) & (part <= 1)).all()) for part in test.logits.split(2**12))
+    if inside and float(test.logits.amin()) < float(test.logits.amax()):
+        warnings.warn(
+            f"the logits of {test.dataset or 'the test set'} lie in [0, 1], as the outputs of a sigmoid do, and are "
+            "measured as logits: if they are such outputs, pass what comes before the sigmoid",
+            stacklevel=4,
+        )
 
 
 def _check_fitted_on(model: ModelPredictions) -> None:
