@@ -14,6 +14,7 @@ from regmixup.evaluation.compare import Difference, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
+from regmixup.metrics.scores import REGISTRY
 from regmixup.predictions.store import load
 from regmixup.report.evaluation_page import MEANINGS, assemble_page, summarize, write_page
 from regmixup.report.page import PageSection
@@ -219,6 +220,20 @@ def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
     line = next(one for one in summarize(measured) if one.title == "AUROC, far")
     assert line.quantity.score == "entropy"
     assert "AURC by MSP; AUROC by entropy" in assemble_page(measured)
+
+
+def test_every_score_is_computed_once_for_rows_and_page(monkeypatch, tmp_path):
+    computed = []
+    entropy = REGISTRY["entropy"]
+
+    def counted(softmax):
+        computed.append(len(softmax.logits))
+        return entropy.function(softmax)
+
+    monkeypatch.setitem(REGISTRY, "entropy", replace(entropy, function=counted))
+    sets = replace(model("mine", 1), validation=None)
+    write_page(tmp_path / "page.html", sets, images={"toy/test": IMAGES, "far": IMAGES}, bootstrap=None)
+    assert computed == [120, 90]  # the test set and the OOD set
 
 
 def test_sets_without_names_are_drawn_apart(tmp_path):

@@ -10,11 +10,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions, subset_of
+from regmixup.evaluation.class_subset import restrict_predictions, subset_of
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
+from regmixup.evaluation.set_scores import score_sets
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.scores import fit_scores, score_all
+from regmixup.metrics.scores import fit_scores
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, share_samples
@@ -133,13 +134,12 @@ def measure_model(
     if model.validation is not None:
         temperature = fit_temperature(model.posthoc or as_given, model.validation)
         model = replace(model, temperature=temperature)
-    measure = Measure(bootstrap, row or Row())
-    return Rows(_measure(model, measure, groups or {}), measure.resampled)
+    return _measure(model, Measure(bootstrap, row or Row()), groups or {})
 
 
-def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Sequence[str]]) -> list[Row]:
+def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Sequence[str]]) -> Rows:
     """Return the rows of all sets, which have been checked, at a temperature that has been chosen."""
-    posthoc, temperature, fitted = model.posthoc or as_given, model.temperature, fit_scores(model.train)
+    posthoc, temperature = model.posthoc or as_given, model.temperature
 
     def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, Version]:
         """Return a set without and with temperature; of one that covers some of the classes, their logits alone."""
@@ -161,16 +161,16 @@ def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Seq
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
     rows += fisher_rows(test, named)
-    scores = score_all(of_test["none"].predictions, fitted)
-    rows += measure.selective(scores, outcomes.correct, named)
+    ood_sets = (posthoc(with_known_scale(ood)) for ood in model.ood)
+    scores = score_sets(known, ood_sets, fit_scores(model.train))
+    rows += measure.selective(scores.test, outcomes.correct, named)
     rows += measure.shift(versions(shifted, posthoc(shifted)) for shifted in model.shift)
     detected: dict[str, list[Row]] = {}
     for ood in model.ood:
-        inside, outside = restrict_pair(known, posthoc(with_known_scale(ood)))
-        id_scores = scores if inside is known else score_all(inside, fitted)
-        detected[ood.dataset] = measure.detection(id_scores, score_all(outside, fitted), outside)
+        pair = scores.pairs[ood.dataset]
+        detected[ood.dataset] = measure.detection(pair, shown_name(ood, pair.dataset))
         rows += detected[ood.dataset]
-    return rows + measure.groups(detected, groups)
+    return Rows(rows + measure.groups(detected, groups), measure.resampled, scores)
 
 
 def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> ModelPredictions:

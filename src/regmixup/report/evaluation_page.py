@@ -19,7 +19,6 @@ from regmixup.evaluation.curves import Look, accepting_threshold, competing_clas
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
-from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import counted, printable, shortened
 from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
@@ -265,7 +264,7 @@ def _page_data(
     for model, of_model in zip(measured.models, measured.rows, strict=True):
         ood = [(model.posthoc or as_given)(predictions) for predictions in model.ood]
         versions = _versions(model, of_model)
-        drawn = model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
+        drawn = model_figures(versions, ood, scores=of_model.scores, looks=looks, classes=classes, equal_mass=True)
         figures.append([drawn])  # as of a method with one run
     setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
     return {**script_constants(), "equalMass": True, "settings": [setting]}
@@ -289,15 +288,16 @@ def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[st
     """Return the answers of a model without a predictor: with T where there is one, at thresholds for fixed shares."""
     model = measured.models[0]
     versions = _versions(model, measured.rows[0])
-    unscaled = restrict_predictions(versions["none"])
-    top = probabilities(restrict_predictions(versions.get(SCALED, versions["none"]))).max(dim=1)
-    scores = score_all(unscaled, fit_scores(model.train))
+    predicted = restrict_predictions(versions.get(SCALED, versions["none"]))
+    top = probabilities(predicted).max(dim=1)
+    assert measured.rows[0].scores is not None, "rows of measure_models have scores"
+    scores = measured.rows[0].scores.test
     score = scores.get(errors_by, scores["max_probability"])
     rules = {
         f"answers {100 * share:g} % of the test images": accepting_threshold(score, share) for share in (0.95, 0.8)
     }
     return Answers(
-        truth=unscaled.labels,
+        truth=predicted.labels,
         label=top.indices,
         sure=top.values,
         score=score,
