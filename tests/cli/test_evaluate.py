@@ -116,6 +116,22 @@ def test_the_summary_comes_first_and_says_where_the_rows_are(capsys, tmp_path):
     assert capsys.readouterr().out == text
 
 
+def test_groups_of_ood_sets_have_their_mean(capsys, tmp_path):
+    mine, a, b = (logits_file(tmp_path / "mine.npz"), tmp_path / "a.npy", tmp_path / "b.npy")
+    np.save(a, np.zeros((30, 4)))
+    np.save(b, np.eye(4)[np.arange(30) % 4] * 9)
+    words = (mine, "--ood", a, b, "--resamples", 0, "--out", tmp_path / "rows.csv", "--names", "mine", "first")
+    assert run("evaluate", *words, "--group", f"both={a},{b}", f"one={b}") == 0
+    rows = read_rows(tmp_path / "rows.csv")
+    auroc = {row.dataset: row.value for row in rows if (row.metric, row.score) == ("auroc", "entropy")}
+    assert auroc["both"] == (auroc["first"] + auroc["b"]) / 2
+    assert auroc["one"] == auroc["b"] != auroc["first"]
+    assert "both" in capsys.readouterr().out
+    for wrong in ("both", "=a.npy", "both=c.npy", f"both={a},"):
+        assert run("evaluate", *words, "--group", wrong) == 2
+        assert "--group must be NAME=FILE,FILE of files that --ood names (" in capsys.readouterr().err
+
+
 def test_two_models_are_compared_in_a_summary_a_page_and_rows(capsys, tmp_path):
     mine, theirs = logits_file(tmp_path / "mine.npz"), tmp_path / "theirs.npz"
     stored = np.load(mine)
