@@ -15,14 +15,13 @@ from regmixup.methods import images_per_clean_image
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import mean_interval
 from regmixup.report.tables import arrow, ood_sets, shifted_sets, tested_set
+from regmixup.report.units import unit_of, units_of
 from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
 RANKED = ("near-OOD AUROC by MSP", "AUROC by MSP", "AUGRC", "NLL")
 """Columns that count for `mean_ranks`, beside the accuracies under shift, which count together."""
-_UNITS = {"augrc": (1000.0, 2), "nll": (1.0, 3)}
-"""For metrics that are not shown in percent, the factor to the unit that is, and the decimals."""
 
 
 class ValueCell(NamedTuple):
@@ -52,9 +51,10 @@ def leaderboard(setting: Setting) -> Leaderboard:
         measured = [_measured(setting, quantities, label) for quantities in columns.values()]
         lines[label] = [*measured, _images(setting.of(label)[0]), _minutes(setting.of(label))]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
+    units = units_of({title: quantities[0].metric for title, quantities in columns.items()})
     caption = (
-        f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean. In "
-        f"percent; AUGRC in thousandths, NLL in nats. Minutes of training as recorded, on {devices}"
+        f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean, "
+        f"{units}. Minutes of training as recorded, on {devices}"
     )
     heads = ["method", *heads, "images forwarded", "minutes"]
     if setting.ranked:
@@ -156,16 +156,12 @@ def _columns(setting: Setting) -> dict[str, list[Quantity]]:
 
 
 def _measured(setting: Setting, quantities: Sequence[Quantity], label: str) -> ValueCell | None:
-    scale, decimals = _UNITS.get(quantities[0].metric, (100.0, 2))
-    values = [scale * value for value in setting.aggregation.average(quantities, label).values()]
+    unit, values = unit_of(quantities[0].metric), [*setting.aggregation.average(quantities, label).values()]
     if not values:
         return None
-    mean, bounds = sum(values) / len(values), mean_interval(values)
-    shown = f"{mean:.{decimals}f}"
-    if bounds is None:
-        return ValueCell(mean, shown, "one seed")
-    low, high = (f"{bound:.{decimals}f}".replace("-", "−") for bound in bounds)
-    return ValueCell(mean, shown, f"{low} to {high}")
+    bounds = mean_interval(values)
+    interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
+    return ValueCell(unit.factor * fmean(values), unit.write(fmean(values)), interval)
 
 
 def _images(run: RunRecord) -> ValueCell | None:
