@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,14 +187,10 @@ def score_name(score: str) -> str:
 
 def _value_cell(metric: str, measured: Row | Difference) -> ValueCell:
     """Return the cell of a value, or of a difference, which has a sign."""
-    is_difference = isinstance(measured, Difference)
-
-    def write(value: float) -> str:
-        return unit_of(metric).write(value, signed=is_difference, digits=4)
-
+    better = measured.better if isinstance(measured, Difference) else None
+    write = partial(unit_of(metric).write, signed=isinstance(measured, Difference), digits=4)
     low, high = measured.low, measured.high
     bounds = "" if low is None or high is None else f"{write(low)} to {write(high)}"
-    better = measured.better if isinstance(measured, Difference) else None
     return ValueCell(measured.value, write(measured.value), bounds, better)
 
 
@@ -242,8 +239,8 @@ class _IntervalCells(Cells):
         detection = super().detection()
         order = sorted(detection["scores"], key=lambda name: name != self.first_score)
         cells = {metric: {name: detection["cells"][metric][name] for name in order} for metric in DETECTION}
-        own = {"paper": None, "named": None}
-        return {**detection, **own, "scores": order, "first": self.first_score, "cells": cells}
+        chosen = {"scores": order, "paper": None, "named": None, "first": self.first_score}
+        return {**detection, **chosen, "cells": cells}
 
 
 def _page_data(
