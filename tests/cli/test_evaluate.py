@@ -41,7 +41,7 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     words = ("--predictions", mine, "--ood", other, "--shift", logits_file(tmp_path / "dark.npz"))
     assert run("evaluate", *words, "--resamples", 50, "--out", tmp_path / "rows.csv") == 0
     text = capsys.readouterr().out
-    auroc = next(line for line in text.splitlines() if "AUROC, other" in line)
+    auroc = next(line for line in text.splitlines() if "AUROC by entropy, other" in line)
     assert "100.00" in auroc  # constant logits have the largest entropy: every score detects all of them
     rows = read_rows(tmp_path / "rows.csv")
     assert len([row for row in rows if (row.dataset, row.metric) == ("dark", "debiased_ece")]) == 2  # and their mean
@@ -106,7 +106,7 @@ def test_the_summary_comes_first_and_says_where_the_rows_are(capsys, tmp_path):
     assert run("evaluate", mine, *words) == 0
     text = capsys.readouterr().out
     titles = [line.strip().split("  ")[0] for line in text.splitlines()]
-    for title in ("accuracy", "ECE", "NLL", "AUROC, far"):
+    for title in ("accuracy", "ECE", "NLL", "AUROC by entropy, far", "AUROC by MSP, far"):
         assert title in titles
     assert "adaptive_ece" not in text
     assert "rows: --out rows.csv" in text
@@ -114,6 +114,22 @@ def test_the_summary_comes_first_and_says_where_the_rows_are(capsys, tmp_path):
     assert accuracy.split()[1:] == ["90.00", *accuracy.split()[2:3], "to", accuracy.split()[4]]
     assert run("evaluate", *words, f"--predictions={mine}") == 0
     assert capsys.readouterr().out == text
+
+
+def test_groups_of_ood_sets_have_their_mean(capsys, tmp_path):
+    mine, a, b = (logits_file(tmp_path / "mine.npz"), tmp_path / "a.npy", tmp_path / "b.npy")
+    np.save(a, np.zeros((30, 4)))
+    np.save(b, np.eye(4)[np.arange(30) % 4] * 9)
+    words = (mine, "--ood", a, b, "--resamples", 0, "--out", tmp_path / "rows.csv", "--names", "mine", "first")
+    assert run("evaluate", *words, "--group", f"both={a},{b}", f"one={b}") == 0
+    rows = read_rows(tmp_path / "rows.csv")
+    auroc = {row.dataset: row.value for row in rows if (row.metric, row.score) == ("auroc", "entropy")}
+    assert auroc["both"] == (auroc["first"] + auroc["b"]) / 2
+    assert auroc["one"] == auroc["b"] != auroc["first"]
+    assert "both" in capsys.readouterr().out
+    for wrong in ("both", "=a.npy", "both=c.npy", f"both={a},"):
+        assert run("evaluate", *words, "--group", wrong) == 2
+        assert "--group must be NAME=FILE,FILE of files that --ood names (" in capsys.readouterr().err
 
 
 def test_two_models_are_compared_in_a_summary_a_page_and_rows(capsys, tmp_path):
@@ -137,10 +153,10 @@ def test_any_number_of_names_is_taken_for_models_and_then_for_ood_sets(capsys, t
         np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(30, 4)))
     words = ("evaluate", mine, "--ood", tmp_path / "a.npy", tmp_path / "b.npy", "--resamples", 0)
     for names, expected in (
-        ((), ("mine", "AUROC, a", "AUROC, b")),
-        (("new",), ("new", "AUROC, a", "AUROC, b")),
-        (("new", "street signs"), ("new", "AUROC, street signs", "AUROC, b")),
-        (("new", "street signs", "cats"), ("new", "AUROC, street signs", "AUROC, cats")),
+        ((), ("mine", "AUROC by entropy, a", "AUROC by entropy, b")),
+        (("new",), ("new", "AUROC by entropy, a", "AUROC by entropy, b")),
+        (("new", "street signs"), ("new", "AUROC by entropy, street signs", "AUROC by entropy, b")),
+        (("new", "street signs", "cats"), ("new", "AUROC by entropy, street signs", "AUROC by entropy, cats")),
     ):
         assert run(*words, *(("--names", *names) if names else ())) == 0
         text = capsys.readouterr().out
@@ -230,7 +246,10 @@ def test_errors_are_ordered_by_msp(capsys, tmp_path):
     assert run("evaluate", *words, "--out", tmp_path / "rows.csv", "--html", tmp_path / "page.html") == 0
     rows = {row.score: row.value for row in read_rows(tmp_path / "rows.csv") if row.metric == "aurc"}
     text = " ".join(capsys.readouterr().out.split())
-    assert f"AURC {100 * rows['max_probability']:.2f}" in text
+    assert f"AURC by MSP {1000 * rows['max_probability']:.2f}" in text
     assert round(100 * rows["entropy"], 2) != round(100 * rows["max_probability"], 2)
     for said in (text, (tmp_path / "page.html").read_text()):
-        assert "AURC by MSP; AUROC by entropy" in said
+        assert "AURC by MSP" in said
+        assert "AUROC by entropy, other" in said
+        assert "AUROC by MSP, other" in said
+        assert "n percent but for NLL (nats), AURC by MSP (thousandths)" in said

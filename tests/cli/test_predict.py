@@ -34,7 +34,7 @@ def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
     out = tmp_path / "rows.csv"
     words = ("--ood", stored / "photographs__test.safetensors", "--val", stored / "digits__val.safetensors")
     assert run("evaluate", "--predictions", stored / "digits__test.safetensors", *words, "--out", out) == 0
-    assert "AUROC, photographs" in capsys.readouterr().out
+    assert "AUROC by entropy, photographs" in capsys.readouterr().out
     rows = read_rows(out)
     assert {row.dataset for row in rows} == {"digits/test", "photographs/test"}
     assert {row.posthoc for row in rows} == {"none", "temperature"}

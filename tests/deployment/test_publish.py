@@ -180,7 +180,7 @@ def test_the_card_has_the_values_and_intervals_of_the_rows(run, predictor, publi
         "accuracy": {"dataset": "digits/test", "corruption": "", "metric": "accuracy", "posthoc": "none"},
         "ECE with T": {"dataset": "digits/test", "corruption": "", "metric": "ece", "posthoc": "temperature"},
         "accuracy, digits-c": {"corruption": "mean", "metric": "accuracy", "posthoc": "none"},
-        "AUROC, photographs": {"metric": "auroc", "score": predictor.score},
+        f"AUROC by {predictor.score}, photographs": {"metric": "auroc", "score": predictor.score},
     }.items():
         (row,) = [row for row in rows if all(getattr(row, key) == value for key, value in place.items())]
         value, low, high = (f"{100 * share:.2f}" for share in (row.value, row.low, row.high))

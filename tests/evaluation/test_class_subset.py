@@ -6,6 +6,7 @@ import torch
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.curves import COVERAGE, examples, score_curves
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.set_scores import score_sets
 from regmixup.types import Predictions
 
 # Four classes; the subset is {1, 3}. Class 0 has the largest logit everywhere.
@@ -62,7 +63,8 @@ def look(places):
 
 
 def exhibits(test, ood=()):
-    shown = examples(test, ood, {one.dataset: look for one in (test, *ood)}, classes=NAMES)["sets"]
+    looks = {one.dataset: look for one in (test, *ood)}
+    shown = examples(test, ood, score_sets(test, ood), looks, classes=NAMES)["sets"]
     return [(one["kind"], one["count"], [(i["said"], i["truth"]) for i in one["images"]]) for one in shown]
 
 
@@ -73,7 +75,7 @@ def test_examples_and_risk_of_a_test_set_of_some_classes_are_those_that_its_rows
     assert errors == ("errors", 1, [("three", "one")])
     logits = torch.tensor([[4.0, 4.0, 0.0, 0.0], [9.0, 0.0, 0.0, 1.0]])  # the right one is surer of {1, 3} alone
     test = Predictions(logits, torch.tensor([1, 1]), dataset="imagenet-r/test", info=SUBSET)
-    risk = score_curves(test, [])["entropy"]["risk"]
+    risk = score_curves(test, score_sets(test, []))["entropy"]["risk"]
     assert (risk[COVERAGE.index(0.5)], risk[-1]) == (0.0, 0.5)
 
 

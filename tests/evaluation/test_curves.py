@@ -9,6 +9,7 @@ import torch
 from sklearn.metrics import roc_curve as sklearn_roc
 
 from regmixup.evaluation import curves
+from regmixup.evaluation.set_scores import score_sets
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.scores import SCORES, score_all
 from regmixup.metrics.selective import risk_coverage
@@ -24,7 +25,7 @@ def toy(dataset, size, seed, scale=2.0):
 
 
 TEST, FAR, NEAR = toy("toy/test", 500, 0), toy("far/test", 400, 1, scale=0.7), toy("near/test", 300, 2)
-FOUND = curves.score_curves(TEST, [FAR, NEAR])
+FOUND = curves.score_curves(TEST, score_sets(TEST, [FAR, NEAR]))
 
 
 def test_roc_curves_pass_through_those_of_scikit_learn():
@@ -65,14 +66,15 @@ def test_histograms_count_every_sample_of_every_set_once():
 
 def test_an_outlier_counts_in_the_last_bin_and_does_not_stretch_the_others():
     one_far = replace(NEAR, logits=torch.cat([NEAR.logits[:-1], torch.full((1, 5), -1e6)]))
-    found = curves.score_curves(replace(TEST, logits=TEST.logits.repeat(3, 1), labels=TEST.labels.repeat(3)), [one_far])
+    test = replace(TEST, logits=TEST.logits.repeat(3, 1), labels=TEST.labels.repeat(3))
+    found = curves.score_curves(test, score_sets(test, [one_far]))
     assert found["max_logit"]["range"][1] < 10
     assert found["max_logit"]["counts"]["near/test"][-1] >= 1
 
 
 def test_a_score_that_is_the_same_everywhere_has_a_histogram_too():
     flat = Predictions(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), dataset="flat")
-    found = curves.score_curves(flat, [replace(flat, dataset="other")])["entropy"]
+    found = curves.score_curves(flat, score_sets(flat, [replace(flat, dataset="other")]))["entropy"]
     assert found["range"] == pytest.approx([math.log(3) - 0.5, math.log(3) + 0.5])
     assert sum(found["counts"]["other"]) == 4
 

@@ -259,6 +259,11 @@ def test_sets_are_known_by_fingerprint_or_logits_and_by_name_and_size():
     test, validation = (replace(p, info={"data": "abc"}) for p in (TEST, VALIDATION))
     with pytest.raises(ValueError, match=r"toy/val is no validation set: .*, it is toy/test that is reported"):
         evaluate(test, validation=validation)
+    inside, outside = (replace(test, info={"data": "def", "whole": whole}) for whole in ("abc", "ghi"))
+    for first, second in ((test, inside), (inside, test)):  # as cifar10/openood-val is a part of cifar10/test
+        with pytest.raises(ValueError, match=r"toy/val is no validation set: .*, it is toy/test that is reported"):
+            evaluate(first, validation=replace(validation, info=second.info))
+    assert evaluate(test, validation=replace(validation, info=outside.info), bootstrap=None)
     with pytest.raises(ValueError, match="logits is no validation set"):
         evaluate(replace(TEST, dataset="logits"), validation=made_up("logits", 9))
     named = replace(VALIDATION, dataset="logits")
@@ -311,6 +316,11 @@ def broken(worst):
 def test_sets_that_cannot_be_measured_are_refused_by_name(test, sets, message):
     with pytest.raises(ValueError, match=message):
         evaluate(test, **sets, bootstrap=None)
+
+
+def test_outputs_of_a_sigmoid_are_told():
+    with pytest.warns(UserWarning, match=r"the logits of toy/test lie in \[0, 1\], as the outputs of a sigmoid do"):
+        evaluate(replace(TEST, logits=TEST.logits.sigmoid()), bootstrap=None)
 
 
 def test_unnamed_sets_and_log_probabilities_and_one_class_are_measured():

@@ -14,6 +14,7 @@ from regmixup.evaluation.compare import Difference, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
+from regmixup.metrics.scores import REGISTRY
 from regmixup.predictions.store import load
 from regmixup.report.evaluation_page import MEANINGS, assemble_page, summarize, write_page
 from regmixup.report.page import PageSection
@@ -209,16 +210,32 @@ def test_a_reliability_diagram_has_bins_that_suit_the_number_of_images(tmp_path)
             assert drawn == pytest.approx(values, abs=0.006)
 
 
-def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
+def test_probabilities_alone_are_summarised_by_entropy_and_msp(tmp_path):
     probs = torch.rand(50, 3, generator=torch.Generator().manual_seed(0)).softmax(1)
     np.savez(tmp_path / "p.npz", probs=probs.numpy(), labels=np.arange(50) % 3)
     np.savez(tmp_path / "far.npz", probs=probs.numpy()[:20, ::-1])
     measured = measure_models(
         ModelPredictions(test=load(tmp_path / "p.npz"), ood=[load(tmp_path / "far.npz")]), bootstrap=None
     )
-    line = next(one for one in summarize(measured) if one.title == "AUROC, far")
-    assert line.quantity.score == "entropy"
-    assert "AURC by MSP; AUROC by entropy" in assemble_page(measured)
+    scores = {line.title: line.quantity.score for line in summarize(measured) if line.quantity.score}
+    by = {"AUROC by entropy, far": "entropy", "AUROC by MSP, far": "max_probability"}
+    assert scores == {"AURC by MSP": "max_probability", **by}
+    assert all(title in assemble_page(measured) for title in scores)
+    assert [line.title for line in summarize(measured, "gen") if "AUROC" in line.title] == ["AUROC by gen, far"]
+
+
+def test_every_score_is_computed_once_for_rows_and_page(monkeypatch, tmp_path):
+    computed = []
+    entropy = REGISTRY["entropy"]
+
+    def counted(softmax):
+        computed.append(len(softmax.logits))
+        return entropy.function(softmax)
+
+    monkeypatch.setitem(REGISTRY, "entropy", replace(entropy, function=counted))
+    sets = replace(model("mine", 1), validation=None)
+    write_page(tmp_path / "page.html", sets, images={"toy/test": IMAGES, "far": IMAGES}, bootstrap=None)
+    assert computed == [120, 90]  # the test set and the OOD set
 
 
 def test_sets_without_names_are_drawn_apart(tmp_path):

@@ -43,6 +43,9 @@ def test_the_csv_says_what_the_tables_mark(written):
     assert all("epochs 5 instead of 40" in line["notes"] for line in lines)
     assert {line["test"] for line in lines if line["method"] == "regmixup"} == {"welch"}
     assert {line["setting"] for line in lines} == {"digits"}
+    scores = {line["score"] for line in lines if line["quantity"].startswith("AUROC")}
+    assert scores == {"dempster_shafer"}
+    assert {line["score"] for line in lines if not line["quantity"].startswith("AUROC")} == {""}
 
 
 def test_the_public_functions_read_and_write_the_same(written, finished_study, tmp_path):

@@ -112,7 +112,7 @@ def test_a_cell_for_the_script_has_what_the_tables_show():
     assert p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue, rel=0.05)
     assert compact(table.lines["dnn"][0]) == [96.13, 0.15, 3, None, 0, 1]
     assert compact(None) is None
-    assert compact(Cell(0.5, math.nan, 1, percent=True)) == [50.0, None, 1, None, 0, 0]
+    assert compact(Cell(0.5, math.nan, 1)) == [50.0, None, 1, None, 0, 0]
 
 
 def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):

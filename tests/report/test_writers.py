@@ -22,7 +22,7 @@ def one_line(*cells, heads=None, **fields):
 
 
 def number(mean, **fields):
-    return Cell(mean / 100, 0.01, 3, True, **fields)
+    return Cell(mean / 100, 0.01, 3, **fields)
 
 
 def test_notes_are_lettered_in_order_and_shared():
@@ -72,9 +72,7 @@ def test_the_best_are_tied_and_nobody_is_best_alone(higher):
 def table(methods, quantities=("accuracy", "AUROC digits-mirrored"), caption="Title"):
     """A table in which every cell has a number of its own."""
     numbers = iter(range(1000))
-    lines = {
-        method: [Cell((10 + next(numbers) / 100) / 100, 0.0123, 5, True) for _ in quantities] for method in methods
-    }
+    lines = {method: [Cell((10 + next(numbers) / 100) / 100, 0.0123, 5) for _ in quantities] for method in methods}
     return Table([Column(title, Quantity("", "accuracy")) for title in quantities], lines, Design(), caption)
 
 

@@ -53,6 +53,8 @@ class EvaluateVerb:
     """The columns of the classes in tables, by names or patterns such as 'logit_*', where their names do not tell."""
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
+    group: tuple[str, ...] = ()
+    """Groups of OOD sets, such as near=a.npz,b.npz of files that --ood names: adds the mean over the sets of each."""
     shift: tuple[Path, ...] = ()
     """Predictions for shifted versions of the test set, with labels; family__corruption__severity.npz are averaged."""
     val: Path | None = None
@@ -88,7 +90,8 @@ def main(args: Sequence[str]) -> None:
     verb = parse(EvaluateVerb, "evaluate", (*files, *words))
     _check(verb)
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
-    measured = measure_models(*_load_models(verb), bootstrap=bootstrap)
+    models = _load_models(verb)
+    measured = measure_models(*models, groups=_read_groups(verb, models[0].ood), bootstrap=bootstrap)
     _show_summary(Console(), measured)
     if verb.out is None:
         print(f"all {len(measured.rows[0]):,} rows: --out rows.csv")
@@ -127,6 +130,22 @@ def _load_models(verb: EvaluateVerb) -> list[ModelPredictions]:
         models.append(_load_model(verb, verb.against, "against_"))
     names = [*verb.names[: len(models)], *(model.name for model in models[len(verb.names) :])]
     return [_rename(model, name, verb.names[len(models) :]) for model, name in zip(models, names, strict=True)]
+
+
+def _read_groups(verb: EvaluateVerb, ood: Sequence[Predictions]) -> dict[str, list[str]]:
+    """Return the names of the OOD sets in each group."""
+    names = {str(path): predicted.dataset for path, predicted in zip(verb.ood, ood, strict=True)}
+    groups: dict[str, list[str]] = {}
+    for text in verb.group:
+        group, _, files = text.partition("=")
+        listed = [str(Path(file)) for file in files.split(",")]
+        if group in ("", *groups) or not names.keys() >= {*listed}:
+            contract = (
+                f"must be NAME=FILE,FILE of files that --ood names ({', '.join(names) or 'none'}), each name once"
+            )
+            raise ValueError(f"--group {contract}, got {text!r}")
+        groups[group] = [names[file] for file in listed]
+    return groups
 
 
 def _load_model(verb: EvaluateVerb, test: Path, prefix: str = "") -> ModelPredictions:

@@ -47,6 +47,7 @@ def measure_models(
     model: ModelPredictions,
     against: ModelPredictions | None = None,
     *,
+    groups: Mapping[str, Sequence[str]] | None = None,
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
 ) -> Measured:
     """Return the rows of a model or, with `against`, of two models on the same images, and their differences.
@@ -54,11 +55,11 @@ def measure_models(
     Both must have predicted the same images in the same order. That is checked by the data's fingerprint, where both
     files have one, and by labels. Sets of the two are matched by name, or in order where names differ; the
     other model may come without shifted, or without OOD sets, which are then not compared.
-    bootstrap: as `evaluate` takes it; without a bootstrap, differences have no intervals.
+    groups, bootstrap: as `evaluate` takes them; without a bootstrap, differences have no intervals.
     """
 
     def measured(subject: ModelPredictions, method: str) -> Rows:
-        return measure_model(subject, bootstrap=bootstrap, row=Row(method=method))
+        return measure_model(subject, groups=groups, bootstrap=bootstrap, row=Row(method=method))
 
     if against is None:
         return Measured([model], [measured(model, "")], bootstrap)

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions, subset_of
+from regmixup.evaluation.set_scores import SetScores, score_sets
 from regmixup.metrics.calibration import Reliability, reliability
 from regmixup.metrics.detection import TPR, needed_count, roc_curve
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores import FittedScore, fit_scores, score_all
+from regmixup.metrics.scores import score_all
 from regmixup.metrics.selective import risk_coverage
 from regmixup.posthoc import probabilities
 from regmixup.types import Predictions
@@ -40,7 +41,7 @@ def model_figures(
     versions: Mapping[str, Predictions],
     ood: Sequence[Predictions],
     *,
-    train: Predictions | None = None,
+    scores: SetScores | None = None,
     looks: Mapping[str, Look] | None = None,
     classes: Sequence[str] = (),
     equal_mass: bool = False,
@@ -48,15 +49,17 @@ def model_figures(
     """Return what the figures draw of one model: "reliability", "scores" and, with `looks`, "examples".
 
     versions: the test predictions as they are ("none") and, where there is a temperature, with it ("temperature").
-    train: what scores of features are fitted on. looks, classes: see `examples`. equal_mass: see `reliability_bins`.
+    scores: those of an evaluation of the same sets, by default all that need no train predictions. looks, classes: see
+    `examples`. equal_mass: see `reliability_bins`.
     """
     test = versions["none"]
+    scores = scores or score_sets(test, ood)
     figures: dict[str, Any] = {
         "reliability": reliability_bins(versions, equal_mass=equal_mass),
-        "scores": score_curves(test, ood, fit_scores(train)),
+        "scores": score_curves(test, scores),
     }
     if looks:
-        figures["examples"] = examples(test, ood, looks, classes=classes)
+        figures["examples"] = examples(test, ood, scores, looks, classes=classes)
     return figures
 
 
@@ -98,34 +101,26 @@ def equal_mass_reliability(probs: Tensor, labels: Tensor) -> Reliability:
     return Reliability(count, *means)
 
 
-def score_curves(
-    test: Predictions, ood: Sequence[Predictions], fitted: Mapping[str, FittedScore] | None = None
-) -> dict[str, dict[str, Any]]:
+def score_curves(test: Predictions, scores: SetScores) -> dict[str, dict[str, Any]]:
     """Return, for every score, histograms of the test and every OOD set, ROC of every OOD set, risk against coverage.
 
     Each score has "range" (low, high), the histograms' first and last edge, beyond which samples count in the end
     bins; "counts" by dataset, NUM_BINS each; "roc" by OOD set, the true-positive rates at FPR; "risk" at COVERAGE.
     """
     known = restrict_predictions(test)
-    id_scores = score_all(known, fitted)
     correct = probabilities(known).argmax(dim=1) == known.labels
-    pairs = {}
-    for other in ood:
-        inside, outside = restrict_pair(test, other)
-        inside_scores = id_scores if inside is test else score_all(inside, fitted)
-        pairs[other.dataset] = inside_scores, score_all(outside, fitted)
     curves = {}
-    for name, test_scores in id_scores.items():
+    for name, test_scores in scores.test.items():
         sets = {test.dataset: test_scores}
-        sets |= {dataset: ood_scores[name] for dataset, (_, ood_scores) in pairs.items() if name in ood_scores}
+        sets |= {dataset: pair.outside[name] for dataset, pair in scores.pairs.items() if name in pair.outside}
         low, high = _spread(sets.values())
         curves[name] = {
             "range": [low, high],
-            "counts": {dataset: histogram(scores, low, high) for dataset, scores in sets.items()},
+            "counts": {dataset: histogram(values, low, high) for dataset, values in sets.items()},
             "roc": {
-                dataset: roc_at(inside_scores[name], ood_scores[name])
-                for dataset, (inside_scores, ood_scores) in pairs.items()
-                if name in ood_scores and name in inside_scores
+                dataset: roc_at(pair.inside[name], pair.outside[name])
+                for dataset, pair in scores.pairs.items()
+                if name in pair.outside and name in pair.inside
             },
             "risk": risk_at(test_scores, correct),
         }
@@ -201,7 +196,12 @@ SIDE = 64
 
 
 def examples(
-    test: Predictions, ood: Sequence[Predictions], looks: Mapping[str, Look], *, classes: Sequence[str] = ()
+    test: Predictions,
+    ood: Sequence[Predictions],
+    scores: SetScores,
+    looks: Mapping[str, Look],
+    *,
+    classes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what to look at: the surest errors, the most firmly rejected test images, the best accepted OOD images.
 
@@ -210,16 +210,16 @@ def examples(
     these compete, as in `evaluate`. classes: the model's, by name.
     """
     known = restrict_predictions(test)
-    score, top = score_all(known)["entropy"], probabilities(known).max(dim=1)
+    score, top = scores.test["entropy"], probabilities(known).max(dim=1)
     chosen = [
         ("errors", test, known, top.indices != known.labels, -top.values),
         ("rejected", test, known, score > accepting_threshold(score), -score),
     ]
     for other in ood:
-        inside, outside = restrict_pair(test, other)
-        id_score = score if inside is test else score_all(inside)["entropy"]
-        ood_score = score_all(outside)["entropy"]
-        chosen.append(("accepted", other, outside, ood_score <= accepting_threshold(id_score), ood_score))
+        _, outside = restrict_pair(test, other)
+        _, id_scores, ood_scores = scores.pairs[other.dataset]
+        threshold, ood_score = accepting_threshold(id_scores["entropy"]), ood_scores["entropy"]
+        chosen.append(("accepted", other, outside, ood_score <= threshold, ood_score))
     exhibits = [
         _exhibit(kind, predictions, mask, order, looks[source.dataset], competing_classes(source, classes))
         for kind, source, predictions, mask, order in chosen

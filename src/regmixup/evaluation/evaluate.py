@@ -10,14 +10,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions, subset_of
+from regmixup.evaluation.class_subset import restrict_predictions, subset_of
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
+from regmixup.evaluation.set_scores import score_sets
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.scores import fit_scores, score_all
+from regmixup.metrics.scores import fit_scores
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
-from regmixup.posthoc.base import check_held_out, same_samples
+from regmixup.posthoc.base import check_held_out, share_samples
 from regmixup.predictions.forward import predict_batches
 from regmixup.types import (
     Predictions,
@@ -129,18 +130,16 @@ def measure_model(
     _check_names(model, groups or {})
     _check_predictions(model)
     _check_fitted_on(model)
-    if model.test.role == "train":
-        warnings.warn(f"{model.test.dataset} are train images of the model, so these are no test results", stacklevel=3)
+    _warn_of(model.test)
     if model.validation is not None:
         temperature = fit_temperature(model.posthoc or as_given, model.validation)
         model = replace(model, temperature=temperature)
-    measure = Measure(bootstrap, row or Row())
-    return Rows(_measure(model, measure, groups or {}), measure.resampled)
+    return _measure(model, Measure(bootstrap, row or Row()), groups or {})
 
 
-def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Sequence[str]]) -> list[Row]:
+def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Sequence[str]]) -> Rows:
     """Return the rows of all sets, which have been checked, at a temperature that has been chosen."""
-    posthoc, temperature, fitted = model.posthoc or as_given, model.temperature, fit_scores(model.train)
+    posthoc, temperature = model.posthoc or as_given, model.temperature
 
     def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, Version]:
         """Return a set without and with temperature; of one that covers some of the classes, their logits alone."""
@@ -162,16 +161,16 @@ def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Seq
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
     rows += fisher_rows(test, named)
-    scores = score_all(of_test["none"].predictions, fitted)
-    rows += measure.selective(scores, outcomes.correct, named)
+    ood_sets = (posthoc(with_known_scale(ood)) for ood in model.ood)
+    scores = score_sets(known, ood_sets, fit_scores(model.train))
+    rows += measure.selective(scores.test, outcomes.correct, named)
     rows += measure.shift(versions(shifted, posthoc(shifted)) for shifted in model.shift)
     detected: dict[str, list[Row]] = {}
     for ood in model.ood:
-        inside, outside = restrict_pair(known, posthoc(with_known_scale(ood)))
-        id_scores = scores if inside is known else score_all(inside, fitted)
-        detected[ood.dataset] = measure.detection(id_scores, score_all(outside, fitted), outside)
+        pair = scores.pairs[ood.dataset]
+        detected[ood.dataset] = measure.detection(pair, shown_name(ood, pair.dataset))
         rows += detected[ood.dataset]
-    return rows + measure.groups(detected, groups)
+    return Rows(rows + measure.groups(detected, groups), measure.resampled, scores)
 
 
 def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> ModelPredictions:
@@ -238,11 +237,25 @@ def _check_predictions(model: ModelPredictions) -> None:
             got = f"those of runs {' and '.join(runs)}" if len(runs) > 1 else f"{classes[0]} and {classes[1]} classes"
             raise ValueError(f"{name} and {test.dataset} must be predicted by one model, got {got}")
     for ood in model.ood:
-        if same_samples(test, ood):
+        if share_samples(test, ood):
             raise ValueError(
                 f"an OOD set must hold other samples than the test set, got {ood.dataset or 'one'} with the same "
                 f"data or logits as {test.dataset or 'the test set'}"
             )
+
+
+def _warn_of(test: Predictions) -> None:
+    """Warn of what is measured, but hardly meant: train images, and outputs of a sigmoid in place of logits."""
+    if test.role == "train":
+        warnings.warn(f"{test.dataset} are train images of the model, so these are no test results", stacklevel=4)
+    # Logits leave [0, 1] in the first rows, so that no large table is read; those that are all alike say nothing.
+    inside = all(bool(((part >= 0) & (part <= 1)).all()) for part in test.logits.split(2**12))
+    if inside and float(test.logits.amin()) < float(test.logits.amax()):
+        warnings.warn(
+            f"the logits of {test.dataset or 'the test set'} lie in [0, 1], as the outputs of a sigmoid do, and are "
+            "measured as logits: if they are such outputs, pass what comes before the sigmoid",
+            stacklevel=4,
+        )
 
 
 def _check_fitted_on(model: ModelPredictions) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regmixup.evaluation.set_scores import PairScores
 from regmixup.metrics.bootstrap import Bootstrap, resampled
 from regmixup.metrics.calibration import BINNED, CLASSIFICATION
 from regmixup.metrics.detection import DETECTION, ScorePair
@@ -147,16 +148,15 @@ class Measure:
             rows += self.measured(ScorePair.of_errors(values, correct), metrics, named, counts)
         return rows
 
-    def detection(
-        self, id_scores: Mapping[str, Tensor], ood_scores: Mapping[str, Tensor], ood: Predictions
-    ) -> list[Row]:
-        """Return every detection metric for every score that both sides have."""
-        device, size = ood.logits.device, len(next(iter(id_scores.values())))
-        counts = self.counts(size, device) + self.counts(len(ood), device, stream=ood.dataset or "ood")
+    def detection(self, pair: PairScores, name: str) -> list[Row]:
+        """Return every detection metric for every score that both sides have. name: of the OOD set in the rows."""
+        inside, outside = (next(iter(scores.values())) for scores in (pair.inside, pair.outside))
+        counts = self.counts(len(inside), inside.device)
+        counts += self.counts(len(outside), outside.device, stream=pair.dataset or "ood")
         rows = []
-        for score in (name for name in id_scores if name in ood_scores):
-            row = replace(self.row, dataset=shown_name(ood), score=score, n=len(ood))
-            rows += self.measured(ScorePair.of(id_scores[score], ood_scores[score]), DETECTION, row, counts)
+        for score in (name for name in pair.inside if name in pair.outside):
+            row = replace(self.row, dataset=name, score=score, n=len(outside))
+            rows += self.measured(ScorePair.of(pair.inside[score], pair.outside[score]), DETECTION, row, counts)
         return rows
 
     def groups(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:

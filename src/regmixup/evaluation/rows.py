@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from regmixup.evaluation.set_scores import SetScores
 from regmixup.types import Quantity, Row
 
 _COLUMNS = ("dataset", "shift", "posthoc or score", "metric", "value", "interval", "n")
@@ -19,14 +20,22 @@ _SHOWN = 60
 class Rows(list[Row]):
     """A list of rows. resampled: the values of each on the bootstrap's resamples, (R,) by `row.quantity`.
 
+    scores: those of every sample, for the figures of the same evaluation.
+
     >>> Rows([Row(dataset="digits/test", metric="accuracy", value=0.975, low=0.95, high=1.0, n=360)])
     dataset      shift  posthoc or score  metric    value   interval          n
     digits/test         none              accuracy  0.9750  0.9500 to 1.0000  360
     """
 
-    def __init__(self, rows: Iterable[Row] = (), resampled: Mapping[Quantity, Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        rows: Iterable[Row] = (),
+        resampled: Mapping[Quantity, Tensor] | None = None,
+        scores: SetScores | None = None,
+    ) -> None:
         super().__init__(rows)
         self.resampled = resampled if resampled is not None else {}
+        self.scores = scores
 
     def __repr__(self) -> str:
         """Return a line of text per row, values as fractions."""

@@ -7,7 +7,8 @@ rm.report.write_page("page.html", predictions)    # of any model's predictions, 
 The way of a number: results.py reads rows and runs from disk; aggregation.py takes the mean over seeds and compares it;
 tables.py makes the main table and the others of it, leaderboard.py the page's first; writers.py writes these as
 Markdown, LaTeX, CSV and for the terminal, page.py and templates/ as one HTML page, whose figures web/ draws from
-script_data.py. The page of one or two models is made by evaluation_page.py and, of one, answers.py.
+script_data.py. units.py says in which unit each metric is shown. The page of one or two models is made by
+evaluation_page.py and, of one, answers.py.
 """
 
 from __future__ import annotations

@@ -8,24 +8,22 @@ from dataclasses import dataclass, field, replace
 
 from regmixup import methods
 from regmixup.methods import REFERENCE
-from regmixup.names import signed
 from regmixup.paper import PaperValue, paper_value_of
 from regmixup.report.significance import LEVEL, Values, best_of, compare_column, moments
+from regmixup.report.units import PERCENT, Unit, unit_of
 from regmixup.types import Quantity, Row, higher_is_better
 
 SCALED = "temperature"
 """The posthoc of values that depend on T."""
 DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
-PLAIN = ("nll", "temperature")
-"""Metrics that are not fractions, and so not shown in percent."""
 SELECTIVE = ("aurc", "augrc", "failure_auroc")
 """Metrics of how well a score finds a model's errors."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean and standard deviation (ddof = 1) over n seeds, as fractions.
+    """Mean and standard deviation (ddof = 1) over n seeds. unit: in which they are shown.
 
     best: no single model of the column is better. best_overall: nor is an ensemble, in a column that has one.
     p: of no difference from the reference method, None where they are not compared; better: the direction of a
@@ -35,7 +33,7 @@ class Cell:
     mean: float
     std: float
     n: int
-    percent: bool
+    unit: Unit = PERCENT
     best: bool = False
     best_overall: bool = False
     p: float | None = None
@@ -46,15 +44,12 @@ class Cell:
     @property
     def shown(self) -> str:
         """Return the mean as printed; two cells that print alike are tied."""
-        return self._number(self.mean)
+        return self.unit.write(self.mean)
 
     @property
     def spread(self) -> str:
         """Return "± std", or "" for a single seed."""
-        return f"± {self._number(self.std)}" if self.n > 1 else ""
-
-    def _number(self, value: float) -> str:
-        return f"{100 * value:.2f}" if self.percent else f"{value:.3f}"
+        return f"± {self.unit.write(self.std)}" if self.n > 1 else ""
 
     @property
     def beside(self) -> str:
@@ -67,8 +62,7 @@ class Cell:
         """Return the paper's number, and ours minus it in the unit of `shown`; "" where the paper has no number."""
         if self.paper is None:
             return ""
-        difference = self.mean - self.paper.value
-        return f"paper {self.paper.text}, {signed(100 * difference) if self.percent else signed(difference, 3)}"
+        return f"paper {self.paper.text}, {self.unit.write(self.mean - self.paper.value, signed=True)}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,31 @@ class Design:
         known = known_method(label)
         return self.scores.get(label) or (known.score if known is not None else "dempster_shafer")
 
+    def with_score(self, quantity: Quantity, label: str) -> Quantity:
+        """Return a quantity with the score that a method's rows have, the usual one of its metric if it names none.
+
+        Detection of OOD images is by each method's own score, as in the paper. Metrics of a model's errors, of which
+        the paper has none, are by the maximum probability (MSP), as others report them.
+        """
+        if not quantity.score and quantity.metric in DETECTION:
+            return quantity._replace(score=self.score_of(label))
+        if not quantity.score and quantity.metric in SELECTIVE:
+            return quantity._replace(score="max_probability")
+        return quantity
+
+    def name_scores(self, labels: Iterable[str]) -> str:
+        """Say by which score each method detects.
+
+        >>> Design().name_scores(["dnn", "mixup", "regmixup", "cutmix"])
+        'by dempster_shafer (mixup, cutmix by entropy)'
+        """
+        by_score: dict[str, list[str]] = {}
+        for label in labels:
+            by_score.setdefault(self.score_of(label), []).append(label)
+        usual, *others = sorted(by_score, key=lambda score: -len(by_score[score]))
+        exceptions = "; ".join(f"{', '.join(by_score[score])} by {score}" for score in others)
+        return f"by {usual} ({exceptions})" if exceptions else f"by {usual}"
+
 
 class Aggregation:
     """The rows of one setting, by what they measure. design: which comparisons they allow.
@@ -116,16 +135,8 @@ class Aggregation:
         return list(self._rows)
 
     def rows(self, quantity: Quantity, label: str) -> list[Row]:
-        """Return a method's rows of a quantity, one per seed; without a score, by the usual one of its metric.
-
-        Detection of OOD images is by each method's own score, as in the paper. Metrics of a model's errors, of which
-        the paper has none, are by the maximum probability (MSP), as others report them.
-        """
-        if not quantity.score and quantity.metric in DETECTION:
-            quantity = quantity._replace(score=self.design.score_of(label))
-        elif not quantity.score and quantity.metric in SELECTIVE:
-            quantity = quantity._replace(score="max_probability")
-        return self._rows.get(quantity, {}).get(label, [])
+        """Return a method's rows of a quantity, one per seed; by the score of `Design.with_score`."""
+        return self._rows.get(self.design.with_score(quantity, label), {}).get(label, [])
 
     def values(self, quantity: Quantity, label: str) -> Values:
         """Return a method's values by seed; empty where nothing was measured."""
@@ -147,8 +158,8 @@ class Aggregation:
         measured.
         """
         seeds = {label: self.average(quantities, label) for label in self.labels}
-        percent = quantities[0].metric not in PLAIN
-        measured = {label: mean_cell([*values.values()], percent=percent) for label, values in seeds.items() if values}
+        unit = unit_of(quantities[0].metric)
+        measured = {label: mean_cell([*values.values()], unit) for label, values in seeds.items() if values}
         if len(quantities) == 1:
             for label, cell in measured.items():
                 measured[label] = replace(cell, paper=paper_value_of(self.rows(quantities[0], label)[0]))
@@ -176,15 +187,15 @@ class Aggregation:
         return marked
 
 
-def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
+def mean_cell(values: Sequence[float], unit: Unit) -> Cell:
     """Return the mean and sample standard deviation of some values.
 
-    >>> cell = mean_cell([0.9, 0.92], percent=True)
+    >>> cell = mean_cell([0.9, 0.92], PERCENT)
     >>> cell.shown, cell.spread
     ('91.00', '± 1.41')
     """
     mean, variance = moments(values)
-    return Cell(mean, math.sqrt(variance), len(values), percent)
+    return Cell(mean, math.sqrt(variance), len(values), unit)
 
 
 def known_method(label: str) -> methods.Method | None:

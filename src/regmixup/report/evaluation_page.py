@@ -19,16 +19,16 @@ from regmixup.evaluation.curves import Look, accepting_threshold, competing_clas
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
-from regmixup.metrics.scores import fit_scores, score_all
 from regmixup.names import counted, printable, shortened
 from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
-from regmixup.report.aggregation import DETECTION, PLAIN, SCALED, Aggregation
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
 from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.figures import pooled_figures, pooled_history
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
 from regmixup.report.script_data import Cells, script_constants
+from regmixup.report.units import unit_of, units_of
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
@@ -67,7 +67,8 @@ def write_page(
     predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too.
     against: of a second model, which must have predicted the same images. images: of any of the sets, by its name, for
     examples of errors, rejected and wrongly accepted images. classes: their names. score: the OOD score of the summary,
-    by default Dempster-Shafer. bootstrap: behind the intervals; None leaves them out.
+    by default entropy, and the maximum probability (MSP) beside it. bootstrap: behind the intervals; None leaves them
+    out.
     """
     other = _model(against) if against is not None else None
     measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
@@ -141,28 +142,28 @@ class SummaryLine:
 
 
 def summarize(measured: Measured, score: str | None = None, errors_by: str = "max_probability") -> list[SummaryLine]:
-    """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set.
+    """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and AUROCs for each OOD set.
 
-    score: of the AUROC, see `write_page`; errors_by: of the AURC.
+    score: of the AUROCs, see `write_page`; errors_by: of the AURC.
     """
     tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     places = list(tables[0])
     test = next(place.dataset for place in places if place.metric == "accuracy" and not place.corruption)
-    chosen = _summary_score(measured, score)
+    scores = _summary_scores(measured, score)
     wanted = [
         ("accuracy", Quantity(test, "accuracy")),
         ("ECE", Quantity(test, "ece")),
         ("ECE with T", Quantity(test, "ece", SCALED)),
         ("T", Quantity(test, "temperature", SCALED)),
         ("NLL", Quantity(test, "nll")),
-        ("AURC", Quantity(test, "aurc", score=errors_by)),
+        (f"AURC by {score_name(errors_by)}", Quantity(test, "aurc", score=errors_by)),
     ]
     for place in places:
         name = place.dataset.removesuffix("/test")
         if (place.corruption, place.posthoc) == (MEAN, "none") and place.metric in ("accuracy", "ece"):
             wanted.append((f"{'ECE' if place.metric == 'ece' else 'accuracy'}, {name}", place))
-        if (place.metric, place.score) == ("auroc", chosen):
-            wanted.append((f"AUROC, {name}", place))
+        if place.metric == "auroc" and place.score in scores:
+            wanted.append((f"AUROC by {score_name(place.score)}, {name}", place))
     lines = []
     for title, place in wanted:
         if place in tables[0]:
@@ -175,10 +176,8 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
 
 
 def units(lines: Sequence[SummaryLine]) -> str:
-    """Return the units of a summary, and the scores of its metrics: "in percent but for T and NLL; AURC by MSP"."""
-    scores = {line.quantity.metric.upper(): line.quantity.score for line in lines if line.quantity.score}
-    said = (f"; {metric} by {score_name(score)}" for metric, score in scores.items())
-    return "in percent but for T and NLL" + "".join(said)
+    """Return the units of a summary in words: "in percent but for T, NLL (nats)"."""
+    return units_of({line.title: line.quantity.metric for line in lines})
 
 
 def score_name(score: str) -> str:
@@ -189,25 +188,16 @@ def score_name(score: str) -> str:
 def _value_cell(metric: str, measured: Row | Difference) -> ValueCell:
     """Return the cell of a value, or of a difference, which has a sign."""
     better = measured.better if isinstance(measured, Difference) else None
-    write = partial(shown, metric, signed=isinstance(measured, Difference))
+    write = partial(unit_of(metric).write, signed=isinstance(measured, Difference), digits=4)
     low, high = measured.low, measured.high
     bounds = "" if low is None or high is None else f"{write(low)} to {write(high)}"
     return ValueCell(measured.value, write(measured.value), bounds, better)
 
 
-def _summary_score(measured: Measured, score: str | None) -> str:
-    scores = list(dict.fromkeys(row.score for row in measured.rows[0] if row.score))
-    return next((name for name in (score, "entropy", *scores) if name in scores), "")
-
-
-def shown(metric: str, value: float, *, signed: bool = False) -> str:
-    """Return a value in percent, or with four digits where it is no fraction.
-
-    >>> shown("accuracy", 0.9512), shown("nll", 0.25), shown("ece", -0.01, signed=True)
-    ('95.12', '0.2500', '−1.00')
-    """
-    sign = "+" if signed else ""
-    return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
+def _summary_scores(measured: Measured, score: str | None) -> list[str]:
+    """Return the scores of the summary's AUROCs: the one asked for, else entropy and MSP; the first leads the page."""
+    known = {row.score for row in measured.rows[0]}
+    return [score] if score in known else ["entropy", "max_probability"]
 
 
 def model_names(measured: Measured) -> list[str]:
@@ -229,7 +219,8 @@ class _IntervalCells(Cells):
         rows = [row for quantity in quantities for row in self.aggregation.rows(quantity, label)]
         if not rows or len(rows) < len(quantities):
             return None
-        mean = round(100 * math.fsum(row.value for row in rows) / len(rows), 2)
+        factor = unit_of(rows[0].metric).factor
+        mean = round(factor * math.fsum(row.value for row in rows) / len(rows), 2)
         if len(rows) > 1:
             return [mean, None, 1, None, 0, 0, None, []]
         row = rows[0]
@@ -248,7 +239,8 @@ class _IntervalCells(Cells):
         detection = super().detection()
         order = sorted(detection["scores"], key=lambda name: name != self.first_score)
         cells = {metric: {name: detection["cells"][metric][name] for name in order} for metric in DETECTION}
-        return {**detection, "scores": order, "paper": None, "first": self.first_score, "cells": cells}
+        chosen = {"scores": order, "paper": None, "named": None, "first": self.first_score}
+        return {**detection, **chosen, "cells": cells}
 
 
 def _page_data(
@@ -260,12 +252,12 @@ def _page_data(
 ) -> dict[str, Any]:
     names = model_names(measured)
     rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
-    cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
+    cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_scores(measured, score)[0])
     figures = []
     for model, of_model in zip(measured.models, measured.rows, strict=True):
         ood = [(model.posthoc or as_given)(predictions) for predictions in model.ood]
         versions = _versions(model, of_model)
-        drawn = model_figures(versions, ood, train=model.train, looks=looks, classes=classes, equal_mass=True)
+        drawn = model_figures(versions, ood, scores=of_model.scores, looks=looks, classes=classes, equal_mass=True)
         figures.append([drawn])  # as of a method with one run
     setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
     return {**script_constants(), "equalMass": True, "settings": [setting]}
@@ -289,15 +281,16 @@ def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[st
     """Return the answers of a model without a predictor: with T where there is one, at thresholds for fixed shares."""
     model = measured.models[0]
     versions = _versions(model, measured.rows[0])
-    unscaled = restrict_predictions(versions["none"])
-    top = probabilities(restrict_predictions(versions.get(SCALED, versions["none"]))).max(dim=1)
-    scores = score_all(unscaled, fit_scores(model.train))
+    predicted = restrict_predictions(versions.get(SCALED, versions["none"]))
+    top = probabilities(predicted).max(dim=1)
+    assert measured.rows[0].scores is not None, "rows of measure_models have scores"
+    scores = measured.rows[0].scores.test
     score = scores.get(errors_by, scores["max_probability"])
     rules = {
         f"answers {100 * share:g} % of the test images": accepting_threshold(score, share) for share in (0.95, 0.8)
     }
     return Answers(
-        truth=unscaled.labels,
+        truth=predicted.labels,
         label=top.indices,
         sure=top.values,
         score=score,

@@ -15,14 +15,11 @@ from regmixup.methods import images_per_clean_image
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import mean_interval
 from regmixup.report.tables import arrow, ood_sets, shifted_sets, tested_set
+from regmixup.report.units import unit_of, units_of
 from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
-RANKED = ("near-OOD AUROC by MSP", "AUROC by MSP", "AUGRC", "NLL")
-"""Columns that count for `mean_ranks`, beside the accuracies under shift, which count together."""
-_UNITS = {"augrc": (1000.0, 2), "nll": (1.0, 3)}
-"""For metrics that are not shown in percent, the factor to the unit that is, and the decimals."""
 
 
 class ValueCell(NamedTuple):
@@ -32,6 +29,18 @@ class ValueCell(NamedTuple):
     text: str
     bounds: str
     better: bool | None = None
+
+
+class _Column(NamedTuple):
+    """The mean over some quantities. rank: the rank that it counts for in `mean_ranks`, "" for none."""
+
+    title: str
+    quantities: Sequence[Quantity]
+    rank: str = ""
+
+    @property
+    def metric(self) -> str:
+        return self.quantities[0].metric
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,16 @@ class Leaderboard:
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    heads = [title + arrow(quantities[0].metric) for title, quantities in columns.items()]
+    heads = [column.title + arrow(column.metric) for column in columns]
     lines: dict[str, list[ValueCell | None]] = {}
     for label in setting.labels:
-        measured = [_measured(setting, quantities, label) for quantities in columns.values()]
+        measured = [_measured(setting, column, label) for column in columns]
         lines[label] = [*measured, _images(setting.of(label)[0]), _minutes(setting.of(label))]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
+    units = units_of({column.title: column.metric for column in columns})
     caption = (
-        f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean. In "
-        f"percent; AUGRC in thousandths, NLL in nats. Minutes of training as recorded, on {devices}"
+        f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean, "
+        f"{units}. Minutes of training as recorded, on {devices}"
     )
     heads = ["method", *heads, "images forwarded", "minutes"]
     if setting.ranked:
@@ -121,51 +131,44 @@ def _worded(seeds: Sequence[int]) -> str:
 
 
 def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
-    """Return what counts for mean ranks, each with the quantities it is the mean of: all shifted sets are one rank."""
+    """Return the ranks that count for mean ranks, each with the quantities that it is by the mean of."""
     ranked: dict[str, list[Quantity]] = {}
-    for title, quantities in _columns(setting).items():
-        if quantities[0].corruption == MEAN:
-            ranked.setdefault("accuracy under shift", []).extend(quantities)
-        elif title in RANKED:
-            ranked[title] = quantities
+    for column in _columns(setting):
+        if column.rank:
+            ranked.setdefault(column.rank, []).extend(column.quantities)
     return ranked
 
 
-def _columns(setting: Setting) -> dict[str, list[Quantity]]:
-    """Return the columns that some method has values for: by title, the quantities that each is the mean of."""
+def _columns(setting: Setting) -> list[_Column]:
+    """Return the columns that some method has values for."""
     rows = setting.aggregation
     test = tested_set(rows)
-    columns = {"accuracy": [Quantity(test, "accuracy")]}
-    columns |= {f"accuracy {name}": [Quantity(name, "accuracy", corruption=MEAN)] for name in shifted_sets(rows)}
+    columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
+    for name in shifted_sets(rows):
+        shifted = Quantity(name, "accuracy", corruption=MEAN)
+        columns.append(_Column(f"accuracy {name}", [shifted], rank="accuracy under shift"))
     ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(rows)]
     near_families = NEAR.get(test.partition("/")[0], ())
     near = [quantity for quantity in ood if quantity.dataset.partition("/")[0] in near_families]
     if near:
-        columns["near-OOD AUROC by MSP"] = near
-        columns["far-OOD AUROC by MSP"] = [quantity for quantity in ood if quantity not in near]
+        far = [quantity for quantity in ood if quantity not in near]
+        columns.append(_Column("near-OOD AUROC by MSP", near, rank="near-OOD AUROC by MSP"))
+        columns.append(_Column("far-OOD AUROC by MSP", far))
     else:
-        columns["AUROC by MSP"] = ood
-    columns["ECE"] = [Quantity(test, "ece")]
-    columns["AUGRC"] = [Quantity(test, "augrc", score="max_probability")]
-    columns["NLL"] = [Quantity(test, "nll")]
-    return {
-        title: quantities
-        for title, quantities in columns.items()
-        if any(rows.average(quantities, label) for label in setting.labels)
-    }
+        columns.append(_Column("AUROC by MSP", ood, rank="AUROC by MSP"))
+    columns.append(_Column("ECE", [Quantity(test, "ece")]))
+    columns.append(_Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], rank="AUGRC"))
+    columns.append(_Column("NLL", [Quantity(test, "nll")], rank="NLL"))
+    return [column for column in columns if any(rows.average(column.quantities, label) for label in setting.labels)]
 
 
-def _measured(setting: Setting, quantities: Sequence[Quantity], label: str) -> ValueCell | None:
-    scale, decimals = _UNITS.get(quantities[0].metric, (100.0, 2))
-    values = [scale * value for value in setting.aggregation.average(quantities, label).values()]
+def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None:
+    unit, values = unit_of(column.metric), [*setting.aggregation.average(column.quantities, label).values()]
     if not values:
         return None
-    mean, bounds = sum(values) / len(values), mean_interval(values)
-    shown = f"{mean:.{decimals}f}"
-    if bounds is None:
-        return ValueCell(mean, shown, "one seed")
-    low, high = (f"{bound:.{decimals}f}".replace("-", "−") for bound in bounds)
-    return ValueCell(mean, shown, f"{low} to {high}")
+    bounds = mean_interval(values)
+    interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
+    return ValueCell(unit.factor * fmean(values), unit.write(fmean(values)), interval)
 
 
 def _images(run: RunRecord) -> ValueCell | None:

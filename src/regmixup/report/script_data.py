@@ -11,6 +11,7 @@ from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Cell, me
 from regmixup.report.figures import QUANTILES, mixing_figure, pooled_figures, pooled_history
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import CALIBRATION, ONE_TEMPERATURE, ood_sets, tested_set
+from regmixup.report.units import unit_of
 from regmixup.types import MEAN, Quantity
 
 MOST_SHOWN = 8
@@ -53,22 +54,23 @@ def script_constants() -> dict[str, Any]:
 
 
 def compact(cell: Cell | None) -> Compact | None:
-    """Return a cell as the script takes it, in percent.
+    """Return a cell as the script takes it, in its unit.
 
-    >>> compact(Cell(0.92, 0.01, 3, percent=True, best=True))
+    >>> compact(Cell(0.92, 0.01, 3, best=True))
     [92.0, 1.0, 3, None, 0, 1]
     """
     if cell is None:
         return None
+    factor = cell.unit.factor
     shown: Compact = [
-        round(100 * cell.mean, 2),
-        round(100 * cell.std, 2) if cell.n > 1 else None,
+        round(factor * cell.mean, 2),
+        round(factor * cell.std, 2) if cell.n > 1 else None,
         cell.n,
         float(f"{cell.p:.2g}") if cell.p is not None else None,
         0 if cell.better is None else 1 if cell.better else -1,
         cell.best + 2 * cell.best_overall,
     ]
-    return [*shown, round(100 * cell.paper.value, 2)] if cell.paper is not None else shown
+    return [*shown, round(factor * cell.paper.value, 2)] if cell.paper is not None else shown
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,11 @@ class Cells:
         values = self.aggregation.values(quantity, label)
         if not values:
             return []
-        cell = mean_cell([*values.values()], percent=False)
+        cell = mean_cell([*values.values()], unit_of(quantity.metric))
         return [round(cell.mean, 2), round(cell.std, 2) if cell.n > 1 else None]
 
     def detection(self) -> dict[str, Any]:
-        """Return cells[metric][score][set][method]; the score "" is each method's own, the paper's."""
+        """Return cells[metric][score][set][method]; the score "" is each method's own, which "named" says in words."""
         sets = ood_sets(self.aggregation)
         scores = list(dict.fromkeys(q.score for q in self.aggregation.quantities if q.metric in DETECTION))
         cells = {
@@ -168,6 +170,7 @@ class Cells:
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
             "paper": [self.aggregation.design.score_of(label) for label in self.labels],
+            "named": self.aggregation.design.name_scores(self.labels),
             "cells": cells,
         }
 

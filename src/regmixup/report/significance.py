@@ -51,7 +51,7 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeanDifference:
     """The difference of two means: its squared standard error, and the degrees of freedom of its t-test."""
 
     mean: float
@@ -75,7 +75,7 @@ class Difference:
         return self.mean - half, self.mean + half
 
 
-def difference(values: Sequence[float], reference: Sequence[float]) -> Difference:
+def difference(values: Sequence[float], reference: Sequence[float]) -> MeanDifference:
     """Return the difference of two methods' means over at least two seeds each, with Welch's standard error.
 
     Two methods are independent trainings, also where their seeds have the same numbers (docs/conventions.md), and may
@@ -89,10 +89,10 @@ def difference(values: Sequence[float], reference: Sequence[float]) -> Differenc
     squares = variance / len(values), other_variance / len(reference)
     total = sum(squares)
     parts = squares[0] ** 2 / (len(values) - 1) + squares[1] ** 2 / (len(reference) - 1)
-    return Difference(mean - other_mean, total, total**2 / parts if parts else 1.0)
+    return MeanDifference(mean - other_mean, total, total**2 / parts if parts else 1.0)
 
 
-def resampled_difference(values: Sequence[float], reference: Sequence[float], *, test_share: float) -> Difference:
+def resampled_difference(values: Sequence[float], reference: Sequence[float], *, test_share: float) -> MeanDifference:
     """Return the difference of two methods that were trained and tested on the same n resamples of one dataset.
 
     The train sets of resamples, such as the folds of a cross-validation, share images, so the n differences d are
@@ -105,7 +105,7 @@ def resampled_difference(values: Sequence[float], reference: Sequence[float], *,
     [0.0133, -0.0093, 0.036]
     """
     mean, variance = moments([ours - theirs for ours, theirs in zip(values, reference, strict=True)])
-    return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1)
+    return MeanDifference(mean, variance * (1 / len(values) + test_share), len(values) - 1)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -117,7 +117,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if len(values) < 2:
         return None
     mean, variance = moments(values)
-    return Difference(mean, variance / len(values), len(values) - 1).interval()
+    return MeanDifference(mean, variance / len(values), len(values) - 1).interval()
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:

@@ -13,9 +13,10 @@ from typing import Any
 
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
-from regmixup.report.aggregation import DETECTION, PLAIN, SCALED, Aggregation, Cell, Design, known_method
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Cell, Design, known_method
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL
+from regmixup.report.units import units_of
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
 CALIBRATION = {
@@ -112,6 +113,10 @@ class Table:
     def heads(self) -> list[str]:
         return ["method", *(column.title + arrow(column.quantity.metric) for column in self.columns)]
 
+    @property
+    def units(self) -> str:
+        return units_of({column.title: column.quantity.metric for column in self.columns})
+
     def blocks(self) -> list[dict[str, list[Cell | None]]]:
         """Return the lines of single models and, under a rule, those of ensembles."""
         parts = (
@@ -129,8 +134,7 @@ class Table:
     def remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
-        plain = ", ".join(column.title for column in self.columns if column.quantity.metric in PLAIN)
-        yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
+        yield f"Mean ± standard deviation (number of seeds), {self.units}."
         if scores := self.scores():
             yield f"AUROC {scores}: each method's own score."
         signs = []
@@ -149,18 +153,9 @@ class Table:
             )
 
     def scores(self) -> str:
-        """Say by which score each method detects, where the columns leave that to the method; "" where none does.
-
-        "by dempster_shafer (mixup, cutmix by entropy)"
-        """
-        if not any(column.quantity.metric in DETECTION and not column.quantity.score for column in self.columns):
-            return ""
-        by_score: dict[str, list[str]] = {}
-        for method in self.lines:
-            by_score.setdefault(self.design.score_of(method), []).append(method)
-        usual, *others = sorted(by_score, key=lambda score: -len(by_score[score]))
-        exceptions = "; ".join(f"{', '.join(by_score[score])} by {score}" for score in others)
-        return f"by {usual} ({exceptions})" if exceptions else f"by {usual}"
+        """Say by which score each method detects, where some columns leave that to the method; "" where none does."""
+        open_columns = (c.quantity.metric in DETECTION and not c.quantity.score for c in self.columns)
+        return self.design.name_scores(self.lines) if any(open_columns) else ""
 
 
 def tabulate(

@@ -90,8 +90,8 @@ def to_csv(settings: Sequence[str], tables: Sequence[Sequence[Table]]) -> str:
 
     settings: their names. tables: those of every setting.
     """
-    names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
-    lines: list[Sequence[object]] = [names]
+    of_cells = ("mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes", "score")
+    lines: list[Sequence[object]] = [("setting", "method", "quantity", *of_cells)]
     for setting, table in [(name, table) for name, part in zip(settings, tables, strict=True) for table in part]:
         for method, cells in table.lines.items():
             for column, cell in zip(table.columns, cells, strict=True):
@@ -102,7 +102,8 @@ def to_csv(settings: Sequence[str], tables: Sequence[Sequence[Table]]) -> str:
                 best = ["single"] * cell.best + ["overall"] * cell.best_overall
                 std = cell.std if cell.n > 1 else ""
                 line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against)
-                words = (*line, " ".join(best), " ".join(cell.notes))
+                score = table.design.with_score(column.quantity, method).score
+                words = (*line, " ".join(best), " ".join(cell.notes), score)
                 lines.append([printable(word) if isinstance(word, str) else word for word in words])
     return csv_lines(lines)
 
@@ -126,7 +127,7 @@ def print_table(table: Table, console: Console) -> None:
         for head, *cells in zip(heads, *lines, strict=True):
             block.add_row(Text(head), *map(_terminal_cell, cells))
         console.print(block)
-    legend = "percent, mean ± std over seeds, best in bold"
+    legend = f"{printable(table.units)}, mean ± std over seeds, best in bold"
     if scores := table.scores():
         legend += f"; AUROC {printable(scores)}"
     console.print(Text(legend))

@@ -87,11 +87,11 @@ for (const head of document.querySelectorAll("tbody th[data-value]")) {
 }
 
 switchedTable("detection-table", ["score", "metric"], () => {
-  const { metrics, cells } = setting().detection, sets = setting().ood;
+  const { metrics, cells, named } = setting().detection, sets = setting().ood;
   if (!sets.length) return null;
   const { name, title } = metrics[state.metric];
   const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][state.score]?.[set][index]));
-  return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "each method's own score"}`, sets, lines);
+  return cellTable(`${title} (%) ${state.score ? `by ${worded(state.score)}` : `${named}: each method's own score`}`, sets, lines);
 });
 
 switchedTable("shift-table", ["family", "quantity", "severity"], () => {
