@@ -147,6 +147,14 @@ class Training:
                     self.take_step(self.draw_shards(step, picked, batch_images))
                     self.after_step(step, stop)
                 self.end_epoch(stop)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):  # torch's words, where an image is a single pixel
+                raise
+            raise ValueError(
+                f"batch_size must leave two images or more to every shard of every batch, as the batch norm of "
+                f"{self.config.network} cannot normalise one alone, got {self.config.batch_size} for "
+                f"{self.num_images} train images, in shards: {self.config.num_shards}"
+            ) from error
         finally:
             for loader in self.loaders:
                 loader.close()

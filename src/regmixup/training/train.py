@@ -237,12 +237,13 @@ def provenance_record(training: Training) -> dict[str, Any]:
 
 
 def seconds_of(history: Sequence[EpochRecord], epochs: int) -> float:
-    """Return the seconds of a training; an epoch whose record is lost took as long as the mean of the others.
+    """Return the seconds of a training; an epoch without a sound record took as long as the mean of the others.
 
-    >>> seconds_of([{"epoch": 1, "seconds": 2.0}, {"epoch": 3, "seconds": 3.0}], epochs=3)
+    >>> seconds_of([{"epoch": 1, "seconds": 2.0}, {"epoch": 2}, {"epoch": 3, "seconds": 3.0}], epochs=3)
     7.5
     """
-    return round(sum(record["seconds"] for record in history) * epochs / max(1, len(history)), 3)
+    known = [record["seconds"] for record in history if "seconds" in record]
+    return round(sum(known) * epochs / max(1, len(known)), 3)
 
 
 def _commit() -> str | None:
