@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
@@ -120,18 +120,11 @@ class Training:
         batch = min(self.config.batch_size, self.num_images)
         full = {len(range(loader.rank, batch, self.config.num_shards)) for loader in self.loaders}
         forward = ForwardPass(self.model, self.config, self.loaders[0])
-        wrapped: nn.Module = CompiledForward(forward, full) if self.execution.compile else forward
+        step = TrainingStep(forward, self.optimizer, self.guard, self.tally, ema=self.ema, sharpness=self.sharpness)
+        if self.execution.compile:
+            step.forward = CompiledForward(step.forward, full)
         if self.ranks.world > 1:
-            wrapped = distribute(wrapped)
-        step = TrainingStep(
-            forward,
-            self.optimizer,
-            self.guard,
-            self.tally,
-            ema=self.ema,
-            sharpness=self.sharpness,
-            wrapped=wrapped,
-        )
+            step.forward = distribute(step.forward)
         return CapturedStep(step, full=max(full)) if self.execution.graphs else step
 
     def run_epochs(self, stop: Stop, *, until: int | None = None) -> None:

@@ -62,7 +62,7 @@ class ForwardPass(nn.Module):
 class TrainingStep:
     """One update of the weights, in which nothing is read from the device, so that a CUDA graph can capture it.
 
-    forward: the forward pass. wrapped: the same as torch.compile and DDP wrap it; default: as it is.
+    forward: the forward pass, which torch.compile and DDP may wrap later.
     ema: the running mean of the weights, if there is one. sharpness: SAM, if the recipe has it.
     """
 
@@ -75,11 +75,10 @@ class TrainingStep:
         *,
         ema: WeightMean | None = None,
         sharpness: SAM | None = None,
-        wrapped: nn.Module | None = None,
     ) -> None:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
         self.device = forward.loader.device
-        self.forward: nn.Module = forward if wrapped is None else wrapped
+        self.forward: nn.Module = forward
         self.optimizer, self.guard, self.tally = optimizer, guard, tally
         self.ema, self.sharpness = ema, sharpness
         buffers = self.model.backbone.buffers() if self.config.num_shards > 1 else ()
