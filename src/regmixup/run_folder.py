@@ -78,7 +78,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         return []
     records, damaged = [], []
     for number, line in enumerate(lines, start=1):
-        record = None
+        record: Any = None
         with suppress(ValueError, RecursionError):
             record = json.loads(line)
         if _is_record(record):
