@@ -56,8 +56,8 @@ from regmixup.training.config import device_name, resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, cudnn, settings
 from regmixup.training.loading import train_transform
+from regmixup.training.loop import Training
 from regmixup.training.run import Run
-from regmixup.training.setup import resume, set_up
 from regmixup.training.stopping import Stop
 
 PIXELS = "pixels.npz"
@@ -410,7 +410,7 @@ class Ours:
         engine = Engine(compile=args.compile, checkpoint_minutes=600)
         run = Run(Path(stack.enter_context(tempfile.TemporaryDirectory())), resolve(config, args.device))
         stack.enter_context(settings(args.device, engine, run.config.precision))
-        self.training = resume(set_up(run, dataset, args.device, Ranks(), engine, args.workers))
+        self.training = Training(run, dataset, args.device, Ranks(), engine, args.workers).resume()
 
     def __call__(self, epochs: int = 1) -> None:
         self.training.run_epochs(Stop(), until=self.training.position.epoch + epochs)

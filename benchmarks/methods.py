@@ -24,8 +24,8 @@ from regmixup.methods import METHODS
 from regmixup.training.config import choose_device, configure, resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, settings
+from regmixup.training.loop import Training
 from regmixup.training.run import Run
-from regmixup.training.setup import resume, set_up
 
 PAPER = {"dnn": 1.0, "mixup": 1.2, "regmixup": 1.5, "augmix": 4.0}
 
@@ -38,7 +38,7 @@ def stepper(
     sngp = config.network.endswith("-sngp") and network == "wrn28-10"
     size = len(dataset)
     config = replace(config, members=1, network=config.network if sngp else network, batch_size=size, lr=1e-3)
-    training = resume(set_up(Run(Path(), resolve(config, device)), dataset, device, Ranks(), engine, workers=0))
+    training = Training(Run(Path(), resolve(config, device)), dataset, device, Ranks(), engine, workers=0).resume()
     training.model.train()
     (picked,) = training.loaders[0].picks(0)
 

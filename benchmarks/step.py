@@ -45,7 +45,6 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
-from regmixup.training.setup import resume, set_up
 from regmixup.training.stopping import Stop
 
 BATCH, IMAGES, MATRIX = 128, 50_000, 8192
@@ -111,7 +110,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine, config.precision):
         held = allocated()
         started = time.perf_counter()
-        training = resume(set_up(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0))
+        training = Training(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0).resume()
         training.model.train()
         steps = numbered_steps(training)
         next(steps)

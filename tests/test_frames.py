@@ -29,5 +29,5 @@ def test_few_frames_lie_between_the_command_line_and_the_loss(tmp_path, monkeypa
     flags = ["--epochs", "1", "--batch-size", "450", "--device", "cpu", "--runs", str(tmp_path)]
     assert main(["train", "--method", "regmixup", *flags]) == 0
     deepest = max(stacks, key=len)
-    assert "/training/loop.py ForwardPass.forward" in deepest
+    assert "/training/step.py ForwardPass.forward" in deepest
     assert len(deepest) <= MOST, "\n".join(deepest)

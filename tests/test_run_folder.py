@@ -24,7 +24,13 @@ def test_what_is_missing_is_empty(tmp_path):
 LINES = [b'{"epoch": 1, "seconds": 2.0}', b'{"epoch": 2, "seconds": 2.0}', b'{"epoch": 3, "seconds": 2.0}']
 
 
-@pytest.mark.parametrize("damage", [b'{"epoch": 1, "lo', b"", b"\xff\xfe", b"5", b'{"seconds": 2.0}', b"[" * 100_000])
+ODD = [b'{"epoch": "1", "seconds": 2.0}', b'{"epoch": null}', b'{"epoch": 1, "seconds": "2.0"}']
+"""JSON all the same."""
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"epoch": 1, "lo', b"", b"\xff\xfe", b"5", b'{"seconds": 2.0}', b"[" * 100_000, *ODD]
+)
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_damaged_line_is_named_and_the_others_are_read(tmp_path, damage, place):
     lines = [*LINES[:place], damage, *LINES[place + 1 :]]

@@ -78,10 +78,10 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         return []
     records, damaged = [], []
     for number, line in enumerate(lines, start=1):
-        record = None
+        record: Any = None
         with suppress(ValueError, RecursionError):
             record = json.loads(line)
-        if isinstance(record, dict) and "epoch" in record:
+        if _is_record(record):
             records.append(record)
         else:
             damaged.append(str(number))
@@ -89,6 +89,13 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         which = f"line{'s' * (len(damaged) > 1)} {shortened(damaged, 10)} of {len(lines)}"
         warnings.warn(f"{path} is damaged in {which}: these epochs have no record", stacklevel=2)
     return records
+
+
+def _is_record(record: Any) -> bool:
+    """Return whether a line of a history holds what training has written: numbers by name, and which epoch's."""
+    if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
+        return False
+    return all(isinstance(number, int | float) for number in record.values())
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:

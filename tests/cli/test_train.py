@@ -184,6 +184,7 @@ def test_the_first_command_on_a_folder_works(capsys, tmp_path, images):
         ("regmixup", [], None),
         ("regmixup", ["--loss", "focal", "--alpha", "10"], {"kind": "Focal", "gamma": 2.0}),
         ("mixup+cutmix", ["--loss=focal", "--loss.gamma", "3"], {"kind": "Focal", "gamma": 3.0}),
+        ("rotation", ["--loss", "logitnorm"], {"kind": "LogitNorm", "tau": 0.04}),
         (
             "dnn",
             ["--loss", "cross_entropy", "--loss.smoothing", "0.1", "--loss.weight", *["1", "0.5"] * 5],

@@ -127,7 +127,11 @@ def test_what_compute_returns_is_checked(change):
         Own()(nn.Linear(2, 3), torch.rand(4, 2), torch.tensor([0, 1, 2, 0]))
 
 
-@pytest.mark.parametrize("objective", [rm.ERM(), rm.RegMixup()], ids=repr)
+@pytest.mark.parametrize(
+    "objective",
+    [rm.ERM(), rm.RegMixup(), rm.Mixup(), rm.CutMix(), rm.HalfRegMixup(), rm.Bimodal(), rm.ERM(loss=rm.losses.Focal())],
+    ids=repr,
+)
 def test_a_model_that_ends_in_a_softmax_gets_one_warning_at_its_first_batch(objective):
     """Also where it has no layer that says so: the numbers are looked at. The suite fails by any other warning."""
     (x, y), net = batch(), net_for(objective)
@@ -141,6 +145,15 @@ def test_a_model_that_ends_in_a_softmax_gets_one_warning_at_its_first_batch(obje
     )
 
 
+@pytest.mark.parametrize("passing", [rm.Alternate(rm.Mixup(), rm.CutMix()), rm.Alternate(rm.ERM(), rm.RegMixup())])
+def test_the_sides_of_an_alternate_warn_of_a_softmax_likewise(passing):
+    (x, y), net = batch(), net_for(rm.ERM())
+    with pytest.warns(UserWarning, match="must give logits"):
+        passing(Answering(net, lambda logits: logits.softmax(dim=1)), x, y)
+    own = replace(passing, loss=lambda probs, targets: -(targets * probs.log()).sum(dim=1))
+    own(Answering(net, lambda logits: logits.softmax(dim=1)), x, y)
+
+
 def test_numbers_that_are_not_there_are_not_looked_at():
     model = nn.Sequential(nn.Linear(4, 3, device="meta"), nn.Softmax(dim=1))
     out = rm.ERM()(model, torch.empty(2, 4, device="meta"), torch.empty(2, dtype=torch.int64, device="meta"))
@@ -150,6 +163,14 @@ def test_numbers_that_are_not_there_are_not_looked_at():
     assert moved(torch.ones(3)).shape == (3,)
     with FakeTensorMode(), torch.device("cuda"):
         assert rm.ERM()(nn.Linear(4, 3), torch.rand(2, 4), torch.zeros(2, dtype=torch.int64)).loss.is_cuda
+
+
+@pytest.mark.parametrize("objective", [rm.Mixup(), rm.RegMixup(), rm.HalfRegMixup(), rm.Bimodal()], ids=repr)
+def test_a_draw_of_boxes_is_refused_where_none_are_pasted(objective):
+    """Its lambda is a share of pixels, and of another distribution."""
+    (x, y), model = batch(7), linear()
+    with pytest.raises(ValueError, match=r"^draw\.box must be None for \w+\(alpha=.*: was it drawn by another"):
+        objective(model, x, y, draw=rm.CutMix().draw(7, x.shape[1:], seeded(1)))
 
 
 @pytest.mark.parametrize("objective", [rm.CutMix(), rm.CutMix(lam="sample"), rm.RegCutMix(samples=2)], ids=repr)

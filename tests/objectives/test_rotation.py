@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import regmixup as rm
-from regmixup.config import decode, encode
+from regmixup.config import decode, encode, fingerprint
 from regmixup.losses import LogitNorm
 from regmixup.objectives import Objective
 from tests.objectives.cases import batch, batch_for, conv_net, forwarded, gradients, net_for, seeded
@@ -98,6 +98,22 @@ def test_a_weight_of_zero_is_the_objective_exactly_on_any_network_and_any_images
 def test_it_is_recorded_with_its_objective_and_the_loss_of_that():
     objective = rm.Rotation(rm.RegMixup(5, loss=LogitNorm()), weight=0.5)
     assert decode(Objective, json.loads(json.dumps(encode(objective)))) == objective
+
+
+@pytest.mark.parametrize("weight", [0.5, 0])
+def test_its_loss_is_that_of_an_objective_without_one_and_rotations_keep_cross_entropy(weight):
+    x, y = batch_for(ROTATION)
+    inside, own = rm.RegMixup(5, loss=LogitNorm()), rm.Rotation(rm.RegMixup(5), weight=weight, loss=LogitNorm())
+    losses = [
+        objective(net_for(ROTATION), x, y, seeded()).loss for objective in (own, rm.Rotation(inside, weight=weight))
+    ]
+    assert torch.equal(*losses)
+    assert not torch.equal(
+        losses[0], rm.Rotation(rm.RegMixup(5), weight=weight)(net_for(ROTATION), x, y, seeded()).loss
+    )
+    kept = rm.Rotation(inside, weight=weight, loss=rm.losses.Focal())(net_for(ROTATION), x, y, seeded()).loss
+    assert torch.equal(kept, losses[0])
+    assert fingerprint(rm.Rotation(inside)) == "97346d403981c5912b4872a913ec0c76a7cd4cbce848b2a76ce3eab2f429d2d7"
 
 
 def test_the_layer_for_rotations_begins_beside_the_same_linear_head_and_stays_out_of_the_logits():

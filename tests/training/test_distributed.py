@@ -13,8 +13,8 @@ import regmixup as rm
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.distributed import Ranks, joined
+from regmixup.training.loop import Training
 from regmixup.training.run import Run
-from regmixup.training.setup import set_up
 from regmixup.training.stopping import stopping
 from tests.training import elastic, ranks
 
@@ -162,7 +162,7 @@ def train_all(configs, runs):
 def test_shards_of_unequal_size_have_one_lambda_and_one_box(tmp_path, objective):
     config = resolve(ranks.digits(objective=objective, batch_size=8, shards=3), CPU)
     dataset = rm.data.load("digits/train")
-    training = set_up(Run(tmp_path / config.name, config), dataset, CPU, Ranks(), rm.Engine(), 0)
+    training = Training(Run(tmp_path / config.name, config), dataset, CPU, Ranks(), rm.Engine(), 0)
     for step in range(6):
         shards = training.draw_shards(step, [None] * 3, 8)
         assert [shard.count for shard in shards] == [shard.draw.partner.shape[-1] for shard in shards] == [3, 3, 2]

@@ -15,9 +15,9 @@ from regmixup.methods import METHODS
 from regmixup.mixing import map_tensors
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
-from regmixup.training.loop import ForwardPass
+from regmixup.training.loop import Training
 from regmixup.training.run import Run
-from regmixup.training.setup import set_up
+from regmixup.training.step import ForwardPass
 from tests.training import short
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -35,7 +35,7 @@ COMPONENTS = {
 def forward_without_values(config):
     """Return the losses of the first batch under eight draws: both branches of an Alternate are among them."""
     config = resolve(replace(config, precision="float32"), CPU)
-    training = set_up(Run(Path(), config), short.load_few("digits/train"), CPU, Ranks(), rm.Engine(), workers=0)
+    training = Training(Run(Path(), config), short.load_few("digits/train"), CPU, Ranks(), rm.Engine(), workers=0)
     model, loader = training.model, training.loaders[0]
     picked = next(iter(loader.picks(0)))
     shards = [shard for step in range(8) for shard in training.draw_shards(step, [picked], len(picked.index))]

@@ -15,9 +15,9 @@ from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import settings
+from regmixup.training.loop import Training
 from regmixup.training.reporting import means
 from regmixup.training.run import Run
-from regmixup.training.setup import resume, set_up
 from tests.training.short import FINE_TUNING
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -41,7 +41,7 @@ def losses(config, dataset, engine, steps):
     """The loss of each of the first steps."""
     found, config = [], resolve(config, DEVICE)
     with settings(DEVICE, engine, config.precision):
-        training = resume(set_up(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
+        training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0).resume()
         training.model.train()
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step == steps:
@@ -196,7 +196,7 @@ def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)
     with settings(DEVICE, engine, config.precision):
         dataset = rm.data.load("digits/train")
-        training = resume(set_up(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
+        training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0).resume()
         training.model.train()
         picks = list(training.loaders[0].picks(0))[:3]
         draws = range(6)

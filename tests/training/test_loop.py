@@ -4,10 +4,12 @@ import pytest
 import torch
 
 import regmixup as rm
+from regmixup import data
 from regmixup.data.splits import generator_for
 from regmixup.training.config import resolve
 from regmixup.training.shards import draw_shard
 from tests.holding import held_by_another_process
+from tests.training.short import IMAGES, load_few
 
 
 def config(**changes):
@@ -79,3 +81,13 @@ def test_a_run_owned_by_another_live_process_is_refused(tmp_path):
 def test_a_wrong_configuration_is_explained(changes, message):
     with pytest.raises(ValueError, match=message):
         config(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": IMAGES - 1}, {"batch_size": IMAGES, "shards": IMAGES}], ids=str)
+def test_an_image_alone_that_batch_norm_cannot_normalise_is_explained(tmp_path, monkeypatch, changes):
+    """The last features of a ResNet-18 are one pixel of an image of 8 x 8."""
+    monkeypatch.setattr(data, "load", load_few)
+    with pytest.raises(
+        ValueError, match=r"^batch_size must leave two images or more .* of resnet18 .*, got \d+ for 50 train images"
+    ):
+        rm.train(config(method="dnn", network="resnet18", **changes), tmp_path, device="cpu")

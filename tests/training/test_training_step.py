@@ -13,11 +13,10 @@ from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import Guard
-from regmixup.training.loop import ForwardPass, train_step
 from regmixup.training.optim import make_optimizer, set_lr
 from regmixup.training.reporting import Tally, means
 from regmixup.training.shards import Shard
-from regmixup.training.step import TrainingStep
+from regmixup.training.step import ForwardPass, TrainingStep
 from tests.training.short import config
 
 CPU = torch.device("cpu")
@@ -73,7 +72,8 @@ def test_a_plain_step_is_forward_backward_and_update():
     output = step.config.objective(model, batch.x, batch.y, draw=shard.draw)
     gradients = torch.autograd.grad(output.loss, list(model.parameters()))
     expected = [weight.detach() - 0.5 * slope for weight, slope in zip(model.parameters(), gradients, strict=True)]
-    train_step(step.forward, torch.optim.SGD(model.parameters(), lr=0.5), shards)
+    step.optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    step(shards)
     for weight, updated in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(weight.detach(), updated, rtol=1e-12, atol=1e-15)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_choices
+from regmixup.losses import LOSSES, LossLike
 from regmixup.mixing import Draw, ImageSize, check_boxes, to_float
 from regmixup.networks.outputs import warn_of_softmax
 from regmixup.types import RESERVED, LossOutput, is_whole
@@ -73,9 +74,14 @@ class Objective(ABC):
                 f"{type(self).__name__}.compute must return a LossOutput with a scalar loss, logits ({len(x)}, K) or "
                 f"None, and parts that are scalar tensors with names other than {', '.join(RESERVED)}, got {out!r}"
             )
-        if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
-            warn_of_softmax(model, out.logits)
+        self.look_at(model, out.logits)
         return out
+
+    def look_at(self, model: object, logits: Tensor | None) -> None:
+        """Warn at a model's first batch if it gives probabilities; not where a loss of the user's own may take them."""
+        loss = getattr(self, "loss", None)
+        if loss is None or type(loss) in LOSSES.values():
+            warn_of_softmax(model, logits)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.
@@ -110,6 +116,15 @@ def _is_sound(out: Any, count: int) -> bool:
 def has_loss(objective: Objective) -> bool:
     """Return whether an objective has a field `loss`, so that its loss of soft targets can be another one."""
     return "loss" in {field.name for field in fields(objective)}
+
+
+def with_loss(objective: Objective, loss: LossLike | None, name: str) -> Objective:
+    """Return an objective with a loss, if there is one, where its own is None. name: of the field that holds it."""
+    if loss is None:
+        return objective
+    if not has_loss(objective):
+        raise ValueError(f"loss must be None unless {name} has a field `loss`, got {loss!r} with {objective!r}")
+    return replace(objective, loss=loss) if objective.loss is None else objective  # type: ignore[attr-defined, call-arg]
 
 
 def as_labels(y: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regmixup.config import check_number, introduced
 from regmixup.losses import LossLike
 from regmixup.mixing import Draw, ImageSize, sample_uniform
-from regmixup.objectives._base import Objective, has_loss
+from regmixup.objectives._base import Objective, with_loss
 from regmixup.types import LossOutput
 
 
@@ -42,8 +42,6 @@ class Alternate(Objective):
             side = getattr(self, name)
             if not isinstance(side, Objective) or isinstance(side, Alternate) or side.head:
                 raise ValueError(f"{name} must be an objective other than Alternate, DUQ and Rotation, got {side!r}")
-            if self.loss is not None and not has_loss(side):
-                raise ValueError(f"loss must be None unless {name} has a field `loss`, got {self.loss!r} with {side!r}")
         check_number("probability", self.probability, least=0, most=1)
         _ = self.sides  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
@@ -54,13 +52,7 @@ class Alternate(Objective):
     @cached_property
     def sides(self) -> tuple[Objective, Objective]:
         """Both objectives, with `loss` where they have none of their own."""
-        if self.loss is None:
-            return self.first, self.second
-        first, second = (
-            replace(side, loss=self.loss) if side.loss is None else side  # type: ignore[attr-defined, call-arg]
-            for side in (self.first, self.second)
-        )
-        return first, second
+        return with_loss(self.first, self.loss, "first"), with_loss(self.second, self.loss, "second")
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return self.draw_part(batch_size, image_size, shared=generator, own=generator)

@@ -90,6 +90,7 @@ class HalfRegMixup(RegMixup):
         rows = torch.cat([of_mixed + count * sample for sample in range(self.samples)])  # of the m N mixed images
 
         clean_logits, mixed_logits = forward_both(model, x[of_clean], mixed_x[rows], self.passes)
+        self.look_at(model, clean_logits)
         clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
         mixed = mixed_losses(mixed_logits, y[of_mixed], y[partner[rows]], lam[rows], self.loss).mean()
         total = clean + self.eta * mixed

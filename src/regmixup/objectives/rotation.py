@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
-from regmixup.losses import cross_entropy
+from regmixup.config import check_number, introduced
+from regmixup.losses import LossLike, cross_entropy
 from regmixup.mixing import Draw, ImageSize, check_images, full_precision
-from regmixup.objectives._base import Objective
+from regmixup.objectives._base import Objective, with_loss
 from regmixup.types import LossOutput
 
 
@@ -31,16 +32,24 @@ class Rotation(Objective):
     """The objective of the classes; any that works with a linear head."""
     weight: float = 1.0
     """>= 0: weight of predicting rotations, 1 in OpenOOD's code and 0.5 in Hendrycks et al.; 0 leaves it out."""
+    loss: LossLike | None = introduced(None)
+    """Another loss of soft targets for the objective if its own `loss` is None; rotations keep cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.objective, Objective) or self.objective.head:
             raise ValueError(f"objective must be an objective for any head, such as RegMixup(), got {self.objective!r}")
         check_number("weight", self.weight, least=0)
+        _ = self.of_classes  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @property
     def per_batch(self) -> bool:
         return self.objective.per_batch
+
+    @cached_property
+    def of_classes(self) -> Objective:
+        """The objective of the classes, with `loss` where it has none of its own."""
+        return with_loss(self.objective, self.loss, "objective")
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return self.objective.draw(batch_size, image_size, generator)
@@ -50,7 +59,7 @@ class Rotation(Objective):
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.weight == 0:
-            return self.objective.compute(model, x, y, draw)
+            return self.of_classes.compute(model, x, y, draw)
         check_images(x)
         if x.shape[2] != x.shape[3]:
             raise ValueError(f"x must be square images (N, C, H, H) to be rotated, got shape {tuple(x.shape)}")
@@ -59,7 +68,7 @@ class Rotation(Objective):
                 f'model must be built with head="rotation" to predict rotations, got {type(model).__name__}'
             )
         turning = _Turning(model, len(x))
-        out = self.objective.compute(turning, x, y, draw)  # type: ignore[arg-type]  # a function works, too
+        out = self.of_classes.compute(turning, x, y, draw)  # type: ignore[arg-type]  # a function works, too
         assert turning.loss is not None
         parts = {**out.parts, "rotation": turning.loss.detach()}
         return LossOutput(loss=out.loss + self.weight * turning.loss, logits=out.logits, parts=parts)

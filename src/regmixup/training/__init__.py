@@ -1,1 +1,1 @@
-"""Training: train.py enters, setup.py builds, loop.py shows the step and the epochs."""
+"""Training: train.py enters, loop.py has the epochs of a run, step.py its step."""

@@ -26,7 +26,7 @@ _MOST = 8
 
 
 class CompiledForward(nn.Module):
-    """A compiled `loop.ForwardPass`. sizes: the numbers of images to compile for.
+    """A compiled `step.ForwardPass`. sizes: the numbers of images to compile for.
 
     Another number, as in the last, partial batch of an epoch, is not worth compiling for.
     """

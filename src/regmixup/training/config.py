@@ -88,14 +88,6 @@ class TrainConfig(Recipe):
         plain = ("none", "linear")
         return f"{'-'.join(p for p in parts if p not in plain)}-s{self.seed}-{fingerprint(self)[:12]}"
 
-    def models(self) -> list[TrainConfig]:
-        """Return the configuration of every model: those of an ensemble's members, or this one.
-
-        Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice.
-        """
-        seeds = range(self.seed * self.members, (self.seed + 1) * self.members)
-        return [dataclasses.replace(self, members=1, seed=seed) for seed in seeds]
-
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:
     """Return a named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).

@@ -1,8 +1,4 @@
-"""The training loop: one step, then the epochs around it.
-
-Before a step, on the CPU, the loader picks images and how they are augmented (`Loader.picks`), and the objective draws
-lambda, partners and boxes (`Training.draw_shards`). What surrounds a step is elsewhere: guard, clipping, shards, ranks
-and the running mean in step.py, torch.compile and CUDA graphs in compilation.py. setup.py builds all of it.
+"""The training loop: a `Training` is all that a run trains with; its epochs repeat the step of step.py.
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
 the objective's draws, dropout. A checkpoint is therefore the weights, their running mean, the optimizer's state and a
@@ -12,25 +8,20 @@ position; resuming from it is exact.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regmixup.data.images import LabelledImages
-from regmixup.data.loader import Loader
 from regmixup.data.splits import seed_for
-from regmixup.metrics.pieces import precise
-from regmixup.mixing import Draw
-from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import autocast, memory_format
+from regmixup.networks.precision import memory_format
 from regmixup.run_folder import write_history
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import drop_counters
 from regmixup.training.checkpoint import Checkpoint, Position, Schedule, Totals
-from regmixup.training.config import TrainConfig
+from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
@@ -42,6 +33,7 @@ from regmixup.training.run import Run
 from regmixup.training.selection import Selection, Validation
 from regmixup.training.shards import Shard, agreeing, draw_shard
 from regmixup.training.sharpness import SAM, has_dropout
+from regmixup.training.step import ForwardPass, TrainingStep, distribute
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
@@ -50,109 +42,46 @@ REPORT_SECONDS = 1.0
 """Time after which a CPU reports between two reads, as fifty steps of a large network can take it minutes."""
 
 
-class ShardLoss(NamedTuple):
-    """The mean loss over a shard, and what is reported of it: sums over its images, one for each name."""
-
-    loss: Tensor
-    names: tuple[str, ...]
-    sums: Tensor
-
-
-def train_step(
-    forward: Callable[[Any, Draw], ShardLoss],
-    optimizer: torch.optim.Optimizer,
-    shards: Iterable[Shard],
-    *,
-    before_update: Callable[[list[ShardLoss]], None] | None = None,
-) -> None:
-    """Take one step: forward the objective on a batch with its draw, backward, update the weights.
-
-    A batch comes as one shard, or as several whose gradients add up to that of the mean loss over the batch: the sum
-    of (share of the images) x (gradient of the mean loss over the shard).
-
-    forward: from the picked images and the draw to the loss, see `ForwardPass`.
-    before_update: called with the losses of all shards when the gradient is complete.
-    """
-    optimizer.zero_grad(set_to_none=True)
-    outputs = []
-    for shard in shards:
-        output = forward(shard.picked, shard.draw)
-        (output.loss * shard.weight).backward()
-        outputs.append(output)
-    if before_update is not None:
-        before_update(outputs)
-    optimizer.step()
-
-
-class ForwardPass(nn.Module):
-    """Compute the loss from picked images and a draw, on the device alone; draws dropout, and moves the buffers."""
-
-    def __init__(self, model: Classifier, config: TrainConfig, loader: Loader) -> None:
-        super().__init__()
-        self.model, self.config, self.loader = model, config, loader
-
-    def forward(self, picked: Any, draw: Draw) -> ShardLoss:
-        """Return the loss of a shard; of one without images (picked: None) a 0, for the exchange of gradients alone."""
-        if picked is None:
-            nothing = torch.stack([(0 * parameter).sum() for parameter in self.model.parameters()]).sum()
-            return ShardLoss(nothing, (), nothing.detach())
-        batch = self.loader.load(picked)  # takes the images and augments them
-        with autocast(self.config.precision, self.loader.device):
-            output = self.config.objective(self.model, batch.x, batch.y, draw=draw)
-        count = len(batch.x)
-        sums = {"loss": output.loss.detach() * count, **{name: part * count for name, part in output.parts.items()}}
-        if output.logits is not None:
-            sums["train_accuracy"] = (output.logits.detach().argmax(dim=1) == batch.y).sum()
-        return ShardLoss(output.loss, tuple(sums), torch.stack([precise(total) for total in sums.values()]))
-
-
-@dataclass(eq=False)
 class Training:
-    """A run in training: all that it trains with, and where it is, at first its beginning. `setup.set_up` makes one.
+    """A run in training: all that it trains with, and where it is, at first its beginning. Making one writes no file.
 
-    build_step: returns the step for the weights that learn now; called again when the backbone thaws.
     validation_set: the images that are predicted after every epoch, where the configuration names some.
-    position: within an epoch, where it was last saved. history: records of the finished epochs.
-
-    shape: channels, height and width of what the network sees. loaders: of the shards that this process computes.
-    initial: the weights that training starts from, if they are not random.
     """
 
-    run: Run
-    dataset: LabelledImages
-    device: torch.device
-    ranks: Ranks
-    engine: Engine
-    workers: int | None
-    build_step: Callable[[Training], Callable[[Sequence[Shard]], None]]
-    validation_set: LabelledImages | None = None
-    on_step: list[OnStep] = field(default_factory=list)
-    on_epoch: list[OnEpoch] = field(default_factory=list)
-    position: Position = field(default_factory=Position)
-    history: list[EpochRecord] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        # The network, and the images as it sees them.
-        self.config = config = self.run.config
-        self.shape = input_shape(self.dataset, config)
+    def __init__(
+        self,
+        run: Run,
+        dataset: LabelledImages,
+        device: torch.device,
+        ranks: Ranks,
+        engine: Engine,
+        workers: int | None,
+        validation_set: LabelledImages | None = None,
+    ) -> None:
+        self.run, self.dataset, self.device, self.ranks = run, dataset, device, ranks
+        self.engine, self.workers = engine, workers
+        self.config = config = run.config
+        # The network, with the weights that it starts from, if they are not random.
+        self.shape = input_shape(dataset, config)  # channels, height and width of what it sees
         torch.manual_seed(seed_for(config.seed, "init"))
-        model = self.run.build(num_classes=len(self.dataset.classes), input_shape=self.shape).to(self.device)
+        model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
         drop_counters(model)
-        self.model = model.to(memory_format=memory_format(config.precision, self.device))
+        self.model = model.to(memory_format=memory_format(config.precision, device))
         self.initial = load_initial_weights(self.model, config, input_shape=self.shape) if config.init else None
         set_frozen(self.model, frozen=config.frozen_at(0))
-        mine = range(self.ranks.rank, config.num_shards, self.ranks.world)
-        self.loaders = make_loaders(self.dataset, config, self.device, workers=self.workers, mine=mine)
-        self.validation, self.datasets = None, [self.dataset]
-        if self.validation_set is not None:
-            self.validation = Validation(config, self.validation_set, self.device, train_set=self.dataset)
-            self.datasets.append(self.validation_set)
-        self.transform = evaluation_transform(config, files=self.dataset.shape is None)
-        self.data_fingerprint = "+".join(dataset.fingerprint for dataset in self.datasets)
-        # How a step is executed, and what it changes.
+        # The images: a loader for each shard that this process computes, and the validation set.
+        mine = range(ranks.rank, config.num_shards, ranks.world)
+        self.loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
         self.steps_per_epoch, self.num_images = len(self.loaders[0]), self.loaders[0].num_images
+        self.transform = evaluation_transform(config, files=dataset.shape is None)
+        self.validation, self.datasets = None, [dataset]
+        if validation_set is not None:
+            self.validation = Validation(config, validation_set, device, train_set=dataset)
+            self.datasets.append(validation_set)
+        self.data_fingerprint = "+".join(images.fingerprint for images in self.datasets)
+        # How a step is executed, and what it changes.
         total_steps, dropout = config.total_epochs * self.steps_per_epoch, has_dropout(self.model)
-        self.execution = choose_execution(self.engine, config, self.device, steps=total_steps, dropout=dropout)
+        self.execution = choose_execution(engine, config, device, steps=total_steps, dropout=dropout)
         self.optimizer = make_optimizer(self.model, config)
         self.sharpness = None
         if config.sharpness != "none":
@@ -162,11 +91,41 @@ class Training:
         self.swa = epoch_mean(self.model) if config.average == "swa" else None
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
-        self.guard = Guard(self.device, self.ranks, buffers=self.model.buffers())
-        self.tally = Tally(self.device)
-        self.schedule = Schedule(minutes=self.engine.checkpoint_minutes)
+        self.guard, self.tally = Guard(device, ranks, buffers=self.model.buffers()), Tally(device)
+        # Where it is, within an epoch where it was last saved, and who is told.
+        self.position, self.history = Position(), list[EpochRecord]()
+        self.schedule = Schedule(minutes=engine.checkpoint_minutes)
+        self.on_step, self.on_epoch = list[OnStep](), list[OnEpoch]()
         self.epoch_began, self.reported = time.perf_counter(), (0.0, 0)  # of the last report the time and the images
-        self.take_step: Callable[[Sequence[Shard]], None]  # `setup.resume` builds it
+
+    def resume(self) -> Training:
+        """Go to where the run was left, or stay at its beginning, and build its step; return this training."""
+        run, ranks, stored = self.run, self.ranks, None
+        if ranks.first and run.checkpoint.exists():
+            stored = checkpoint.read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
+        state = self.state()
+        if stored is not None:
+            run.check_same_data(stored.data, self.data_fingerprint)
+            stored.copy_to(state)
+        self.position = ranks.from_first(stored.position if stored is not None else Position())
+        ranks.copy_from_first(state.values())
+        # The history is written before the checkpoint, so it may be ahead of it, never behind.
+        self.history = [record for record in run.history() if record["epoch"] <= self.position.epoch]
+        set_frozen(self.model, frozen=self.config.frozen_at(self.position.epoch))
+        self.take_step = self.build_step()
+        return self
+
+    def build_step(self) -> Callable[[Sequence[Shard]], None]:
+        """Return the step for the weights that learn now, wrapped as the execution says."""
+        batch = min(self.config.batch_size, self.num_images)
+        full = {len(range(loader.rank, batch, self.config.num_shards)) for loader in self.loaders}
+        forward = ForwardPass(self.model, self.config, self.loaders[0])
+        step = TrainingStep(forward, self.optimizer, self.guard, self.tally, ema=self.ema, sharpness=self.sharpness)
+        if self.execution.compile:
+            step.forward = CompiledForward(step.forward, full)
+        if self.ranks.world > 1:
+            step.forward = distribute(step.forward)
+        return CapturedStep(step, full=max(full)) if self.execution.graphs else step
 
     def run_epochs(self, stop: Stop, *, until: int | None = None) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
@@ -181,6 +140,14 @@ class Training:
                     self.take_step(self.draw_shards(step, picked, batch_images))
                     self.after_step(step, stop)
                 self.end_epoch(stop)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):  # torch's words, where an image is a single pixel
+                raise
+            raise ValueError(
+                f"batch_size must leave two images or more to every shard of every batch, as the batch norm of "
+                f"{self.config.network} cannot normalise one alone, got {self.config.batch_size} for "
+                f"{self.num_images} train images, in shards: {self.config.num_shards}"
+            ) from error
         finally:
             for loader in self.loaders:
                 loader.close()
@@ -190,7 +157,7 @@ class Training:
         first = self.position.step
         frozen = self.config.frozen_at(self.position.epoch)
         if set_frozen(self.model, frozen=frozen):
-            self.take_step = self.build_step(self)  # a graph, and DDP, know which weights have a gradient
+            self.take_step = self.build_step()  # a graph, and DDP, know which weights have a gradient
         self.model.train()
         self.model.backbone.train(not frozen)
         self.tally.restore(self.position.totals if self.ranks.first else {})

@@ -100,11 +100,15 @@ class Run:
         return ""
 
     def members(self) -> list[Run]:
-        """Return the runs of its models: those of an ensemble, which lie beside its own folder, or itself."""
-        if self.config.members == 1:
+        """Return the runs of its models: those of an ensemble, which lie beside its own folder, or itself.
+
+        Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice.
+        """
+        count, seed = self.config.members, self.config.seed
+        if count == 1:
             return [self]
-        beside = self.folder.parent
-        return [replace(self, folder=beside / config.name, config=config) for config in self.config.models()]
+        configs = [replace(self.config, members=1, seed=seed * count + index) for index in range(count)]
+        return [replace(self, folder=self.folder.parent / config.name, config=config) for config in configs]
 
     def refreshed(self, *, augmented: bool = False, mixed: bool = False) -> Run:
         """Return this run with batch-norm statistics estimated again from the images of its train set.
@@ -126,6 +130,15 @@ class Run:
         with owning(self.folder):
             write_json(self.folder / run_folder.CONFIG, encode(self.config))  # as it may be damaged
             yield
+
+    def check_same_data(self, recorded: str, current: str) -> None:
+        """Raise if it would go on with other data than it began with. recorded, current: fingerprints."""
+        if recorded != current:
+            names = " or ".join(filter(None, (self.config.train_set, self.config.validation)))
+            raise ValueError(
+                f"{names} has changed since {self.folder} was trained on it (fingerprint {recorded[:12]}, "
+                f"now {current[:12]}): delete the run folder to train again"
+            )
 
     def history(self) -> list[dict[str, Any]]:
         """Return one record per finished epoch."""

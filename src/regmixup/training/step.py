@@ -1,40 +1,68 @@
-"""The training step of a run: `train_step`, and around it guard, shards, ranks, clipping and the running mean."""
+"""The training step: the objective's forward pass on each shard of a batch, backward, checks, and the update.
+
+Before a step, on the CPU, the loader picks images and how they are augmented (`Loader.picks`), and the objective draws
+lambda, partners and boxes (`Training.draw_shards` in loop.py). torch.compile and CUDA graphs are in compilation.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from regmixup.data.loader import Loader
 from regmixup.data.splits import reseed
+from regmixup.metrics.pieces import precise
 from regmixup.mixing import Draw
+from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
 from regmixup.training.batch_norm import Statistics
+from regmixup.training.config import TrainConfig
 from regmixup.training.guard import Guard
-from regmixup.training.loop import ForwardPass, ShardLoss, train_step
 from regmixup.training.optim import WeightMean
 from regmixup.training.reporting import Tally
 from regmixup.training.shards import Shard
 from regmixup.training.sharpness import SAM
 
 
+class ShardLoss(NamedTuple):
+    """The mean loss over a shard, and what is reported of it: sums over its images, one for each name."""
+
+    loss: Tensor
+    names: tuple[str, ...]
+    sums: Tensor
+
+
+class ForwardPass(nn.Module):
+    """Compute the loss from picked images and a draw, on the device alone; draws dropout, and moves the buffers."""
+
+    def __init__(self, model: Classifier, config: TrainConfig, loader: Loader) -> None:
+        super().__init__()
+        self.model, self.config, self.loader = model, config, loader
+
+    def forward(self, picked: Any, draw: Draw) -> ShardLoss:
+        """Return the loss of a shard; of one without images (picked: None) a 0, for the exchange of gradients alone."""
+        if picked is None:
+            nothing = torch.stack([(0 * parameter).sum() for parameter in self.model.parameters()]).sum()
+            return ShardLoss(nothing, (), nothing.detach())
+        batch = self.loader.load(picked)  # takes the images and augments them
+        with autocast(self.config.precision, self.loader.device):
+            output = self.config.objective(self.model, batch.x, batch.y, draw=draw)
+        count = len(batch.x)
+        sums = {"loss": output.loss.detach() * count, **{name: part * count for name, part in output.parts.items()}}
+        if output.logits is not None:
+            sums["train_accuracy"] = (output.logits.detach().argmax(dim=1) == batch.y).sum()
+        return ShardLoss(output.loss, tuple(sums), torch.stack([precise(total) for total in sums.values()]))
+
+
 class TrainingStep:
     """One update of the weights, in which nothing is read from the device, so that a CUDA graph can capture it.
 
-        of each shard: seed dropout, forward, backward       `train_step`; ranks exchange gradients after the last
-        combine batch-norm statistics over shards and ranks
-        take the gradient again where the loss is high nearby, where the recipe wants that (SAM)
-        check loss, gradient and buffers
-        clip the gradient, update the weights
-        update the head, where it learns from clean images
-        update the running mean of the weights
-
-    forward: the forward pass. wrapped: the same as torch.compile and DDP wrap it; default: as it is.
+    forward: the forward pass, which torch.compile and DDP may wrap later.
     ema: the running mean of the weights, if there is one. sharpness: SAM, if the recipe has it.
     """
 
@@ -47,11 +75,10 @@ class TrainingStep:
         *,
         ema: WeightMean | None = None,
         sharpness: SAM | None = None,
-        wrapped: nn.Module | None = None,
     ) -> None:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
         self.device = forward.loader.device
-        self.forward: nn.Module = forward if wrapped is None else wrapped
+        self.forward: nn.Module = forward
         self.optimizer, self.guard, self.tally = optimizer, guard, tally
         self.ema, self.sharpness = ema, sharpness
         buffers = self.model.backbone.buffers() if self.config.num_shards > 1 else ()
@@ -59,37 +86,41 @@ class TrainingStep:
 
     def __call__(self, shards: Sequence[Shard]) -> None:
         """Take one step. shards: this rank's."""
-        self.statistics.begin()
-        complete = partial(self._before_update, shards)
-        train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=complete)
+        self.optimizer.zero_grad(set_to_none=True)
+        outputs = self._backward(shards)
+        self.statistics.end()
+        for shard, output in zip(shards, outputs, strict=True):
+            self.tally.add(output.names, output.sums, shard.count)
+        if self.sharpness is not None:
+            with self.sharpness.ascended():  # which drops the gradient, and puts weights and buffers back at its end
+                self._backward(shards)
+        norm = self.guard.check_step([output.loss for output in outputs], self.model.parameters())
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+        self.optimizer.step()
         if hasattr(self.model.head, "after_step"):
             self._update_head(shards)
         if self.ema is not None:
             self.ema.update()
 
-    def _in_turn(self, shards: Sequence[Shard]) -> Iterator[Shard]:
-        """Yield each shard for its forward and backward pass, and prepare and clear up around these."""
+    def _backward(self, shards: Sequence[Shard]) -> list[ShardLoss]:
+        """Forward and backward each shard: the gradients add up to that of the mean loss over the batch.
+
+        That is the sum of (share of the images) x (gradient of the mean loss over the shard). Ranks exchange gradients
+        after their last shard.
+        """
+        self.statistics.begin()
+        outputs = []
         for shard in shards:
             if shard.seed is not None:
                 reseed(self.device, shard.seed)
             early, forward = shard is not shards[-1], self.forward
             waiting = forward.no_sync() if early and isinstance(forward, DistributedDataParallel) else nullcontext()
             with waiting, self.statistics.shard(shard.count / shard.total):
-                yield shard if shard.count else replace(shard, picked=None)
-
-    def _before_update(self, shards: Sequence[Shard], outputs: Sequence[ShardLoss]) -> None:
-        """Report the losses, combine statistics, take SAM's gradient, check that all is finite, and clip."""
-        for shard, output in zip(shards, outputs, strict=True):
-            self.tally.add(output.names, output.sums, shard.count)
-        self.statistics.end()
-        if self.sharpness is not None:
-            self.statistics.begin()  # every shard starts from the new buffers, to which `ascended` returns
-            with self.sharpness.ascended():
-                for shard in self._in_turn(shards):
-                    (self.forward(shard.picked, shard.draw).loss * shard.weight).backward()
-        norm = self.guard.check_step([output.loss for output in outputs], self.model.parameters())
-        if self.config.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+                output: ShardLoss = forward(shard.picked if shard.count else None, shard.draw)
+                (output.loss * shard.weight).backward()
+            outputs.append(output)
+        return outputs
 
     def _update_head(self, shards: Sequence[Shard]) -> None:
         """Show the clean images of all ranks to a head that learns from them beside the gradient."""

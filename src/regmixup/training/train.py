@@ -18,11 +18,13 @@ import torch
 import regmixup
 from regmixup import data, run_folder
 from regmixup.config import NUMERICS_VERSION, check_count, encode
+from regmixup.data.catalogue import find
 from regmixup.networks.constraints import settle_vectors
 from regmixup.networks.layers import batch_norms
 from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
 from regmixup.training.batch_norm import forward_mixture, refreshing
+from regmixup.training.checkpoint import Position
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, settings
@@ -31,7 +33,6 @@ from regmixup.training.loop import Training
 from regmixup.training.optim import WeightMean
 from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on
 from regmixup.training.run import Run
-from regmixup.training.setup import check_folder_unchanged, delete_stale_results, resume, set_up
 from regmixup.training.stopping import Interrupted, Stop, stopping
 
 _PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
@@ -88,16 +89,16 @@ def train(
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
-                training = set_up(member, images, device, ranks, engine, workers, validation_set=validation)
+                training = Training(member, images, device, ranks, engine, workers, validation_set=validation)
                 if signal := ranks.largest_of(stop.signal)[0]:
                     raise Interrupted(signal)
                 if dry_run:
                     if ranks.first:  # each would remove the folder that another one tries
                         check_writable(member.folder / run_folder.CONFIG)
-                    resume(training)  # which reads the last checkpoint
+                    training.resume()  # which reads the last checkpoint
                     break
                 with member.owned(ranks), ExitStack() as stack:
-                    resume(training)
+                    training.resume()
                     delete_stale_results(training)
                     if tensorboard and ranks.first:
                         draw_curves(training, stack)
@@ -131,8 +132,19 @@ def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
     """Return, on all ranks, whether a run is not finished; raise if one that is has other images now than it had."""
     finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
     if finished and ranks.first:
-        check_folder_unchanged(run, root)
+        for name in filter(None, (run.config.train_set, run.config.validation)):
+            if find(name).may_change:  # as a folder is named by its path
+                run.check_same_data(run.provenance()["data"][name], data.load(name, root=root).fingerprint)
     return not finished
+
+
+def delete_stale_results(training: Training) -> None:
+    """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
+    folder = training.run.folder
+    if training.ranks.first:
+        (folder / run_folder.PROVENANCE).unlink(missing_ok=True)
+        if training.position == Position():
+            run_folder.delete_predictions(folder)
 
 
 def draw_curves(training: Training, stack: ExitStack) -> None:
@@ -225,12 +237,13 @@ def provenance_record(training: Training) -> dict[str, Any]:
 
 
 def seconds_of(history: Sequence[EpochRecord], epochs: int) -> float:
-    """Return the seconds of a training; an epoch whose record is lost took as long as the mean of the others.
+    """Return the seconds of a training; an epoch without a sound record took as long as the mean of the others.
 
-    >>> seconds_of([{"epoch": 1, "seconds": 2.0}, {"epoch": 3, "seconds": 3.0}], epochs=3)
+    >>> seconds_of([{"epoch": 1, "seconds": 2.0}, {"epoch": 2}, {"epoch": 3, "seconds": 3.0}], epochs=3)
     7.5
     """
-    return round(sum(record["seconds"] for record in history) * epochs / max(1, len(history)), 3)
+    known = [record["seconds"] for record in history if "seconds" in record]
+    return round(sum(known) * epochs / max(1, len(known)), 3)
 
 
 def _commit() -> str | None:
