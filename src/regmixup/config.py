@@ -144,11 +144,10 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     _remove_retired(values, getattr(cls, "retired", {}), where)
     for key in values:
         check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in fields])
-    decoded = {key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()}
-    try:
-        return cls(**decoded)
-    except TypeError as error:  # which names the fields that are missing
-        raise ValueError(f"{where}: {error}") from error
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    if absent := [name for name in required if name not in values]:
+        raise ValueError(f"{where} must have the fields {', '.join(required)}, got no {', '.join(absent)}")
+    return cls(**{key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()})
 
 
 def _remove_retired(values: dict[str, Any], retired: dict[str, Any], where: str) -> None:

@@ -216,7 +216,7 @@ class TestStrangers:
             ({"pixels": '"uint8"'}, "its metadata describe .*uint8"),
             ({"pixels": None}, "unknown pixels in .*strange.onnx ''"),
             ({"treshold": 1}, "'treshold': did you mean 'threshold'"),
-            ({"threshold": None}, "missing 1 required .*'threshold'"),
+            ({"threshold": None}, "must have the fields .*threshold.*, got no threshold$"),
             ({"transform": "[" * 10**5}, "cannot read .*strange.onnx as a file of Predictor.export"),
         ],
         ids=lambda argument: ", ".join(argument) if isinstance(argument, dict) else "",

@@ -103,6 +103,7 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
             "ood must hold other images than the test set digits/test, got 'digits",
         ),
         ('validation = "digits/val"', 'calibration = "companion"', "validation and test must both be named"),
+        ("seeds = [0, 1]", "", "study must have the fields .*seeds.*, got no seeds"),
         ('title = "Mini"', "title = 3", r"cannot read study .*mini\.toml: study.title must be str, got 3"),
         ('title = "Mini"', 'title = "x"\nname = "../x"', "name must be letters, .*it names a folder, got '../x'"),
     ],
@@ -123,6 +124,7 @@ def test_a_wrong_study_file_is_explained(tmp_path, old, new, message):
         ),
         ('shift = ["cifar10-val-c"]', "shift must be images that were not trained on, got 'cifar10-val-c/"),
         ('ood = ["cifar10/openood-test"]', "ood must hold other images than the test set cifar10/test, got 'cifar10/"),
+        ('validation = "cifar10/openood-val"', "validation must hold other images than the test set cifar10/test, got"),
     ],
 )
 def test_images_of_the_train_set_or_of_the_test_set_are_found_under_other_names(tmp_path, line, message):

@@ -184,6 +184,7 @@ class Study:
         config = configure(recipe, method, seed=seed, **plain)
         config, posthoc = adjust(config, usual_posthoc(method, recipe), dotted)
         evaluation = self.evaluations[recipe]
+        companion = self._companion(config, evaluation)
         check_new_images(evaluation, config.train_set)
         return PlannedRun(
             method=method,
@@ -192,7 +193,7 @@ class Study:
             label=f"{method}{point}",
             evaluate=evaluation,
             posthoc=posthoc,
-            companion=self._companion(config, evaluation),
+            companion=companion,
             point=point,
         )
 
@@ -213,16 +214,18 @@ class Study:
 
 @cache
 def check_new_images(evaluation: Evaluation, train_set: str) -> None:
-    """Raise if a model would be measured on images that it was trained on, or test images would count as OOD."""
+    """Raise if a model would be measured on images that it was trained on, or that T or OOD are taken from."""
     from regmixup.data.roles import overlap, role_of
 
     for role, names in {"test": [evaluation.test], "shift": evaluation.shift_sets(), "ood": evaluation.ood}.items():
         if trained_on := [name for name in names if name and role_of(name, train_set) == "train"]:
             contract = f"{role} must be images that were not trained on"
             raise ValueError(f"{contract}, got {trained_on[0]!r} for a model of {train_set}")
-    for name in evaluation.ood:
-        if not find(name).is_interpolated and overlap(find(name), find(evaluation.test)):
-            raise ValueError(f"ood must hold other images than the test set {evaluation.test}, got {name!r}")
+    apart = {"validation": [evaluation.validation], "ood": evaluation.ood} if evaluation.test else {}
+    for role, names in apart.items():
+        for name in names:
+            if name and not find(name).is_interpolated and overlap(find(name), find(evaluation.test)):
+                raise ValueError(f"{role} must hold other images than the test set {evaluation.test}, got {name!r}")
 
 
 def _shared(planned: PlannedRun) -> object:
