@@ -1,4 +1,4 @@
-"""From training to a file for another program: calibrated, with a reject option, checked against PyTorch."""
+"""From training to a file for another program: calibrated, unsure where it should be, checked against PyTorch."""
 
 import torch
 
@@ -13,7 +13,7 @@ decision = predictor(test.images)
 kept = decision.accepted
 correct = decision.label == test.labels
 print(f"digits: {kept.float().mean():.3f} accepted, accuracy {correct[kept].float().mean():.3f} of these,")
-print(f"        {correct[~kept].float().mean():.3f} of the rejected")
+print(f"        {correct[~kept].float().mean():.3f} of the unsure")
 for name in ("digits-mirrored/test", "photographs/test"):
     print(f"{name}: {predictor(rm.data.load(name).images).accepted.float().mean():.3f} accepted")
 

@@ -203,9 +203,9 @@ def examples(
     *,
     classes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what to look at: the surest errors, the most firmly rejected test images, the best accepted OOD images.
+    """Return what to look at: the surest errors, the least sure test images, the best accepted OOD images.
 
-    An image is rejected where its entropy lies above that of 95 % of the test images. looks: how to get at the images
+    The model is unsure where its entropy lies above that of 95 % of the test images. looks: how to get at the images
     of each set; a set that is not in it has no examples. Of sets that cover some of the classes only the logits of
     these compete, as in `evaluate`. classes: the model's, by name.
     """

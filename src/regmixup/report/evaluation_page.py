@@ -66,7 +66,7 @@ def write_page(
 
     predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too.
     against: of a second model, which must have predicted the same images. images: of any of the sets, by its name, for
-    examples of errors, rejected and wrongly accepted images. classes: their names. score: the OOD score of the summary,
+    examples of errors, unsure and wrongly accepted images. classes: their names. score: the OOD score of the summary,
     by default entropy, and the maximum probability (MSP) beside it. bootstrap: behind the intervals; None leaves them
     out.
     """
