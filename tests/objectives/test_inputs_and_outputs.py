@@ -78,6 +78,11 @@ def test_a_model_of_anything_but_logits_is_refused(form, described):
         rm.ERM()(Answering(net_for(rm.ERM()), form), *batch())
 
 
+def test_a_tuple_of_features_and_logits_gets_advice_for_a_tuple():
+    with pytest.raises(ValueError, match=r"lambda x: model\(x\)\[1\]$"):
+        rm.ERM()(Answering(net_for(rm.ERM()), lambda logits: (logits.repeat(1, 4), logits)), *batch())
+
+
 # ------------------------------------------------------------------------------------------------------ inputs
 
 
