@@ -13,7 +13,6 @@ from regmixup.names import check_name
 BACKBONE = "timm/tf_efficientnet_lite0"
 """The network that `finetune` trains by default: 3.4 million weights, of layers that every runtime has."""
 
-
 _SETTINGS = {"sharpness": ("rho",), "average": ("average_from", "average_lr"), "rand_augment": ("magnitude",)}
 """Fields that switch something on, with the fields that have an effect only then."""
 
