@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 import torch
 from torch import Tensor
 
-from regmixup.config import values_of
+from regmixup.config import check_count, values_of
 
 Record = TypeVar("Record")
 LamMode = Literal["batch", "sample"]
@@ -183,11 +183,12 @@ def height_and_width(image_size: ImageSize) -> tuple[int, int]:
     >>> height_and_width(32), height_and_width((3, 24, 32))
     ((32, 32), (24, 32))
     """
-    if isinstance(image_size, int):
-        return image_size, image_size
-    if not isinstance(image_size, tuple | list) or len(image_size) not in (2, 3):
+    sides = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if not isinstance(sides, tuple | list) or len(sides) not in (2, 3):
         raise ValueError(f"image_size must be a side, (height, width) or (channels, height, width), got {image_size!r}")
-    return image_size[-2], image_size[-1]
+    for side in sides:
+        check_count("each side of image_size", side)
+    return sides[-2], sides[-1]
 
 
 def draw_pairs(
@@ -204,6 +205,7 @@ def draw_pairs(
 
     boxes_in: height and width of images, for a rectangle to each lambda, which becomes the share of pixels outside it.
     """
+    check_count("batch_size", batch_size, least=0)
     draws = []
     for _ in range(samples):
         weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)

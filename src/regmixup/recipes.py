@@ -13,6 +13,9 @@ from regmixup.names import check_name
 BACKBONE = "timm/tf_efficientnet_lite0"
 """The network that `finetune` trains by default: 3.4 million weights, of layers that every runtime has."""
 
+_SETTINGS = {"sharpness": ("rho",), "average": ("average_from", "average_lr"), "rand_augment": ("magnitude",)}
+"""Fields that switch something on, with the fields that have an effect only then."""
+
 
 def without_path(init: str) -> str:
     """Return what identifies initial weights: a file's checksum, where it is known, without the path; timm's as it is.
@@ -45,7 +48,7 @@ class Recipe:
     order is the same. Empty: random ones."""
     epochs: int
     """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise;
-    with 0 epochs, the initial weights are."""
+    with 0 epochs, the weights that `init` names are."""
     select: Literal["last", "val-accuracy", "val-nll", "val-brier"] = introduced("last")
     """The epoch that is the model: the last, or the best on the `validation` set, which is predicted after every epoch;
     of equal ones the first. The checkpoint keeps the last weights as well."""
@@ -146,6 +149,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if self.epochs == 0 and not self.init:
+            raise ValueError(f"epochs must be an integer >= 1, got {self.epochs}: 0 keeps the weights that init names")
         check_count("epochs", self.epochs, least=0 if self.init else 1)
         check_count("batch_size", self.batch_size)
         check_count("image_size", self.image_size)
@@ -162,6 +167,7 @@ class Recipe:
             for number in numbers:
                 check_number(f"each number of {name}", number)
         self._check_rates()
+        self._check_settings()
         if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
 
@@ -190,12 +196,26 @@ class Recipe:
         if self.optimizer == "adamw" and not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
             raise ValueError(f"betas must be two numbers >= 0 and < 1, got {self.betas}")
         if self.warmup_epochs > self.epochs:
-            raise ValueError(f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}")
+            raise ValueError(
+                f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}: where the recipe's "
+                "warm-up is too long for so few epochs, change it as well (--warmup-epochs)"
+            )
         # A milestone may lie beyond the end: whoever shortens a recipe need not cut its milestones.
         if any(late <= early for early, late in pairwise(self.milestones)):
             raise ValueError(f"milestones must increase, got {self.milestones}")
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
+
+    def _check_settings(self) -> None:
+        """Raise for values that would have no effect, because what they belong to is off."""
+        for switch, names in _SETTINGS.items():
+            changed = [name for name in names if getattr(self, name) != getattr(Recipe, name)]
+            if changed and getattr(self, switch) == getattr(Recipe, switch):
+                defaults, values = ([str(getattr(of, name)) for name in changed] for of in (Recipe, self))
+                raise ValueError(
+                    f"{' and '.join(changed)} must be {' and '.join(defaults)} unless {switch} is set, got "
+                    f"{' and '.join(values)} with {switch} {getattr(self, switch)}"
+                )
 
     def frozen_at(self, epoch: int) -> bool:
         """Return True if the head alone learns in an epoch, counted from 0."""

@@ -1,6 +1,7 @@
 """Models whose output holds the logits beside other things, and inputs that are not images."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -77,7 +78,36 @@ def test_a_model_of_anything_but_logits_is_refused(form, described):
         rm.ERM()(Answering(net_for(rm.ERM()), form), *batch())
 
 
+def test_a_tuple_of_features_and_logits_gets_advice_for_a_tuple():
+    with pytest.raises(ValueError, match=r"lambda x: model\(x\)\[1\]$"):
+        rm.ERM()(Answering(net_for(rm.ERM()), lambda logits: (logits.repeat(1, 4), logits)), *batch())
+
+
 # ------------------------------------------------------------------------------------------------------ inputs
+
+
+@pytest.mark.parametrize("step", [partial(rm.RegMixup(), torch.neg), rm.BatchTransform(rm.RegMixup(), num_classes=3)])
+def test_lists_and_arrays_are_refused(step):
+    x, y = torch.rand(4, 3), torch.tensor([0, 1, 2, 0])
+    for name, type_name, batch_of in [
+        ("x", "ndarray", (x.numpy(), y)),
+        ("y", "list", (x, y.tolist())),
+        ("y", "ndarray", (x, y.numpy())),
+    ]:
+        with pytest.raises(ValueError, match=rf"^{name} must be a torch\.Tensor, got {type_name}$"):
+            step(*batch_of)
+
+
+@pytest.mark.parametrize("batch_size", [-1, 2.5])
+def test_a_draw_is_for_a_number_of_images(batch_size):
+    with pytest.raises(ValueError, match=rf"^batch_size must be an integer >= 0, got {batch_size}$"):
+        rm.RegMixup().draw(batch_size, 8)
+
+
+@pytest.mark.parametrize("image_size", [0, (3, 8, 0), (8.5, 8)])
+def test_boxes_are_drawn_in_images_that_have_pixels(image_size):
+    with pytest.raises(ValueError, match=r"^each side of image_size must be an integer >= 1, got (0|8\.5)$"):
+        rm.CutMix().draw(8, image_size)
 
 
 def linear():

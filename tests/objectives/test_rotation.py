@@ -144,5 +144,7 @@ def test_wrong_images_networks_and_objectives_are_refused():
             rm.Rotation(wrong)
     with pytest.raises(ValueError, match=r"^weight must be a finite number >= 0, got -1$"):
         rm.Rotation(rm.ERM(), weight=-1)
+    with pytest.raises(ValueError, match=r"^rotation must be a finite number >= 0, got -1$"):
+        rm.configure("digits", rotation=-1)
     with pytest.raises(ValueError, match=r"^head must be 'rotation' for Rotation\(.*, got 'linear'$"):
         rm.configure("digits", objective=ROTATION)

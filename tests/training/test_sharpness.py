@@ -84,6 +84,61 @@ def test_buffers_move_once_and_both_passes_have_one_dropout_mask():
     assert masks[0].any()
 
 
+def test_both_passes_have_one_draw_of_the_generator_that_the_step_gets():
+    model, objective, generator = network(), rm.RegMixup(20), torch.Generator().manual_seed(3)
+    (x, y), *_ = batches(1)
+    draws = []
+
+    def closure():
+        draws.append(objective.draw(10, (6,), generator))
+        loss = objective(model, x, y, draw=draws[-1]).loss
+        loss.backward()
+        return loss
+
+    sam = SAM(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        sam.step(closure, generator=generator)
+    again = torch.Generator().manual_seed(3)
+    drawn = [objective.draw(10, (6,), again).lam for _ in range(2)]
+    assert [draw.lam for draw in draws] == [drawn[0], drawn[0], drawn[1], drawn[1]]
+    with pytest.raises(ValueError, match=r"^generator must be a torch\.Generator or None, got 3"):
+        sam.step(closure, generator=3)
+
+
+@pytest.mark.parametrize("friendly", [False, True])
+def test_a_loop_that_saves_and_loads_goes_on_as_if_it_had_not(tmp_path, friendly):
+    def start():
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return model, SAM(optimizer, rho=0.3, friendly=friendly, model=model)
+
+    def steps(model, sam, part):
+        for x, y in part:
+            sam.zero_grad()
+            sam.step(lambda x=x, y=y: backward(model, x, y))
+
+    whole, sam = start()
+    steps(whole, sam, batches(3))
+    torch.save({"model": whole.state_dict(), "sam": sam.state_dict()}, tmp_path / "checkpoint.pt")
+    steps(whole, sam, batches(5)[3:])
+    resumed, sam = start()
+    stored = torch.load(tmp_path / "checkpoint.pt")
+    resumed.load_state_dict(stored["model"])
+    sam.load_state_dict(stored["sam"])
+    steps(resumed, sam, batches(5)[3:])
+    for weight, expected in zip(resumed.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(weight, expected)
+    other = SAM(torch.optim.SGD(whole.parameters(), lr=0.1), friendly=not friendly)
+    with pytest.raises(ValueError, match=r"^state must have the entries optimizer.*, got optimizer"):
+        other.load_state_dict(stored["sam"])
+
+
+@pytest.mark.parametrize("wrong", [network(), [torch.ones(2, requires_grad=True)]], ids=["model", "weights"])
+def test_anything_but_an_optimizer_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"^optimizer must be a torch optimizer, such as .*, got (Sequential|list)$"):
+        SAM(wrong)
+
+
 def test_a_gradient_of_zero_moves_nothing_and_rho_must_be_positive():
     weight = torch.ones(2, requires_grad=True)
     SAM(torch.optim.SGD([weight], lr=1.0), rho=0.1).step(lambda: ((weight * 0).sum().backward(), weight.sum())[1])

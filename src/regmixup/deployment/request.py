@@ -24,10 +24,11 @@ class Request:
     with timm's, torchvision's or our names; by-order:PATH where the names differ and the order is the same."""
     method: str = "dnn"
     """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
-    no worse than RegMixup on a few hundred images in our tests. --against compares them on yours."""
+    no worse than RegMixup on a few hundred images in our tests. --against compares them on yours. A method's own
+    values, such as alpha, are those for ImageNet; only `train` has flags for them."""
     minutes: float = 10.0
-    """The time for everything. The measured pace decides the epochs; if fewer than 5 fit, or than wanted where that is
-    less, the linear probe is the model."""
+    """The time for everything. Wanted are 3 to 30 epochs of all weights, the fewer the more images there are; as many
+    of them are trained as the time allows. If it allows neither all of them nor 5, the linear probe is the model."""
     epochs: int | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
     freeze: bool = False

@@ -38,9 +38,10 @@ def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
     # Not len(): it would fix the batch size of a program that is exported for any.
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[0] != x.shape[0]:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
+        place = "[1]" if isinstance(output, tuple | list) else '["name"]'
         raise ValueError(
             f"the model must return logits (N, K), N = {len(x)} here, or hold them as `logits` or as the first of "
-            f'several, got {shape}: pass an nn.Module around it or lambda x: model(x)["name"]'
+            f"several, got {shape}: pass an nn.Module around it or lambda x: model(x){place}"
         )
     return logits
 

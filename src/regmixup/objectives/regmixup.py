@@ -45,7 +45,7 @@ class RegMixup(Objective):
     pairing: Pairing = "derangement"
     """derangement: a random cycle, no image is its own partner (Algorithm 1); permutation: as released."""
     samples: int = 1
-    """Vicinal draws per image, m of Eq. (2)."""
+    """Mixed images per clean image, m of Eq. (2)."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for both terms, such as rm.losses.Focal(); None is cross-entropy."""
 

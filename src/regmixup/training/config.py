@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regmixup import augmentations, methods, networks, objectives, plugins, recipes
-from regmixup.config import check_count, encode, fingerprint, introduced, values_of
+from regmixup.config import check_count, check_number, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_validation, validation_of
@@ -148,6 +148,7 @@ def part_of(field: str, spec: methods.Spec) -> Any:
 
 def with_rotation(objective: Objective, head: Head, weight: float) -> dict[str, Any]:
     """Return the fields objective and head of a training that also predicts rotations; of weight 0, the same two."""
+    check_number("rotation", weight, least=0)
     if weight == 0:
         return {"objective": objective, "head": head}
     if not isinstance(head, LinearHead):

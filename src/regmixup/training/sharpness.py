@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
+from regmixup.mixing import check_generator
 
 _EPSILON = 1e-12  # so that a gradient of 0 moves nothing
 
@@ -59,6 +60,9 @@ class SAM:
         decay: float = 0.9,
         model: nn.Module | None = None,
     ) -> None:
+        if not hasattr(optimizer, "param_groups"):
+            contract = "a torch optimizer, such as torch.optim.SGD(model.parameters(), lr=0.1)"
+            raise ValueError(f"optimizer must be {contract}, got {type(optimizer).__name__}")
         check_number("rho", rho, above=0)
         check_number("sigma", sigma, least=0)
         check_number("decay", decay, least=0, below=1)
@@ -66,26 +70,34 @@ class SAM:
         self.model = model
         self.means: dict[nn.Parameter, Tensor] = {}
         self.updates = torch.zeros((), dtype=torch.int64, device=self.parameters[0].device)
-        if friendly:
-            self.means = {parameter: torch.zeros_like(parameter) for parameter in self.parameters}
+        self._begin_means()
 
     @property
     def parameters(self) -> list[Any]:
         """Return all weights of the optimizer, those that were added to it later included."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
-    def step(self, closure: Callable[[], Tensor]) -> Tensor:
+    def _begin_means(self) -> None:
+        """Add the running mean of each weight that has none, such as those added to the optimizer; of Friendly-SAM."""
+        if self.friendly:
+            self.means |= {added: torch.zeros_like(added) for added in self.parameters if added not in self.means}
+
+    def step(self, closure: Callable[[], Tensor], generator: torch.Generator | None = None) -> Tensor:
         """Take a step and return the loss at w. closure: compute the loss, call `backward` and return the loss.
 
-        It is called twice with torch's generators in the same state. One that draws from a generator of its own must
-        pass the same `draw` to the objective each time.
+        It is called twice with torch's own generators in the same state. generator: the one that the closure passes to
+        the objective, if any; it is rewound likewise, so that both passes have one draw.
         """
+        check_generator(generator)
+        start = generator.get_state() if generator is not None else None
         devices = {parameter.device for parameter in self.parameters if parameter.device.type != "cpu"}
         self.optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
             # fork_rng restores the generators at its end, so the second pass starts where the first has started.
             with torch.random.fork_rng(devices, device_type=next(iter(devices)).type if devices else "cuda"):
                 loss = closure()
+            if generator is not None and start is not None:
+                generator.set_state(start)
             with self.ascended():
                 closure()
         self.optimizer.step()
@@ -118,7 +130,7 @@ class SAM:
         gradients = [parameter.grad for parameter in learning if parameter.grad is not None]
         if not self.friendly:
             return gradients
-        self.means |= {added: torch.zeros_like(added) for added in learning if added not in self.means}
+        self._begin_means()
         means = [self.means[parameter] for parameter in learning]
         direction = list(torch._foreach_sub(gradients, torch._foreach_mul(means, self.sigma)))
         share = torch.where(self.updates == 0, 1.0, 1 - self.decay)
@@ -131,7 +143,27 @@ class SAM:
         """Return all that a checkpoint must have: nothing, but for Friendly-SAM."""
         if not self.friendly:
             return {}
-        return {"updates": self.updates, **{f"mean.{i}": mean for i, mean in enumerate(self.means.values())}}
+        self._begin_means()
+        means = {f"mean.{i}": self.means[parameter] for i, parameter in enumerate(self.parameters)}
+        return {"updates": self.updates, **means}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, as the optimizer does; `step` does so itself."""
+        self.optimizer.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state and, of Friendly-SAM, the running mean, for `torch.save`."""
+        return {"optimizer": self.optimizer.state_dict(), **self.state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` has returned."""
+        tensors = self.state()
+        if state.keys() != {"optimizer", *tensors}:
+            names = ", ".join(["optimizer", *tensors])
+            raise ValueError(f"state must have the entries {names}, got {', '.join(map(str, state))}")
+        self.optimizer.load_state_dict(state["optimizer"])
+        for name, tensor in tensors.items():
+            tensor.copy_(state[name])
 
 
 def has_dropout(model: nn.Module) -> bool:
