@@ -3,10 +3,13 @@
 import dataclasses
 
 import pytest
+import torch
 
 from regmixup import data, networks, recipes
+from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.recipes import RECIPES, Recipe
+from regmixup.training.config import TrainConfig, configure, resolve
 
 
 def recipe(**fields):
@@ -88,13 +91,6 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
         ({"momentum": 1.0}, "momentum must be a finite number >= 0 and < 1, got 1.0"),
         ({"milestones": (3, 3)}, r"milestones must increase, got \(3, 3\)"),
         ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
-        ({"rho": 0.1}, "rho must be 0.05 unless sharpness is set, got 0.1 with sharpness none"),
-        ({"average_from": 0.5}, "average_from must be 0.75 unless average is set, got 0.5 with average none"),
-        (
-            {"average_from": 0.5, "average_lr": 0.05},
-            "average_from and average_lr must be 0.75 and None unless average is set, got 0.5 and 0.05 with average",
-        ),
-        ({"magnitude": 5}, "magnitude must be 9 unless rand_augment is set, got 5 with rand_augment 0"),
         ({"mean": (0.5,)}, r"mean and std must have one value per channel, std > 0, got \(0.5,\)"),
         ({"mean": (0.5,), "std": (0.0,)}, r"std > 0, got \(0.5,\) and \(0.0,\)"),
     ],
@@ -102,6 +98,25 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
 def test_values_that_make_no_sense_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         recipe(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rho": 0.1}, "rho must be 0.05 unless sharpness is set, got 0.1 with sharpness none"),
+        ({"average_from": 0.5}, "average_from must be 0.75 unless average is set, got 0.5 with average none"),
+        (
+            {"average_from": 0.5, "average_lr": 0.05},
+            "average_from and average_lr must be 0.75 and None unless average is set, got 0.5 and 0.05 with average",
+        ),
+        ({"magnitude": 5}, "magnitude must be 9 unless rand_augment is set, got 5 with rand_augment 0"),
+    ],
+)
+def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored_one(fields, message):
+    config = configure("digits", "dnn", **fields)
+    assert decode(TrainConfig, encode(config)) == config
+    with pytest.raises(ValueError, match=message):
+        resolve(config, torch.device("cpu"))
 
 
 def test_a_recipe_is_found_by_name():

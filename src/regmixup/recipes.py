@@ -167,7 +167,6 @@ class Recipe:
             for number in numbers:
                 check_number(f"each number of {name}", number)
         self._check_rates()
-        self._check_settings()
         if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
 
@@ -206,8 +205,8 @@ class Recipe:
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 
-    def _check_settings(self) -> None:
-        """Raise for values that would have no effect, because what they belong to is off."""
+    def check_settings(self) -> None:
+        """Raise for values that would have no effect, because what they belong to is off; runs may have stored some."""
         for switch, names in _SETTINGS.items():
             changed = [name for name in names if getattr(self, name) != getattr(Recipe, name)]
             if changed and getattr(self, switch) == getattr(Recipe, switch):

@@ -188,6 +188,7 @@ def device_name(device: torch.device) -> str:
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:
     """Replace what depends on the device and on the number of processes by its value: it enters the fingerprint."""
+    config.check_settings()
     precision = config.precision
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" else "float32"
