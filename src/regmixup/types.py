@@ -124,6 +124,9 @@ class Predictions:
             raise ValueError(f"role must be one of {', '.join(filter(None, get_args(Role)))}, got {self.role!r}")
         if not self.role:
             object.__setattr__(self, "role", role_in_name(self.dataset))
+        for key, text in self.info.items():
+            if not (isinstance(key, str) and isinstance(text, str)):
+                raise ValueError(f"info must hold text, got {text!r:.80} of {key!r}")
         for name in PREDICTION_TENSORS:
             if getattr(self, name) is not None or name in ("logits", "labels"):
                 object.__setattr__(self, name, as_tensor(name, getattr(self, name)))

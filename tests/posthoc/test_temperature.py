@@ -74,6 +74,11 @@ def test_data_that_cannot_be_fitted_is_refused(logits, labels, message):
         TemperatureScaling(step=0.1).fit(logits, labels)
 
 
+def test_a_search_without_bins_is_refused():
+    with pytest.raises(ValueError, match="num_bins must be an integer >= 1, got 0"):
+        TemperatureScaling(num_bins=0)
+
+
 def test_a_range_that_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match=r"high must be a finite number >= 2, got 1\.0"):
         TemperatureScaling(low=2.0, high=1.0)

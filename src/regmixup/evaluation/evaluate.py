@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regmixup.evaluation.class_subset import restrict_predictions, subset_of
+from regmixup.config import check_number
+from regmixup.evaluation.class_subset import restrict_predictions
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
 from regmixup.evaluation.set_scores import score_sets
@@ -54,6 +55,8 @@ class ModelPredictions:
         for name in ("shift", "ood"):
             if isinstance(sets := getattr(self, name), Predictions | Mapping):
                 raise ValueError(f"{name} must be a list of Predictions, got {sets!r:.80}")
+        if self.temperature is not None:
+            check_number("temperature", self.temperature, above=0)
 
 
 def evaluate(
@@ -144,8 +147,9 @@ def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Seq
     def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, Version]:
         """Return a set without and with temperature; of one that covers some of the classes, their logits alone."""
         scaled = {"none": Version(restrict_predictions(unscaled))}
-        if temperature is not None and posthoc is as_given and not subset_of(predictions.info):
-            scaled["temperature"] = Version(predictions, temperature)  # divides in the pass over the logits
+        if temperature is not None and unscaled.probs is None:
+            # The pass over the logits divides them; the NLL is then finite where a probability is 0 in float64.
+            scaled["temperature"] = scaled["none"]._replace(temperature=temperature)
         elif temperature is not None:
             scaled["temperature"] = Version(restrict_predictions(posthoc(predictions, temperature)))
         return scaled

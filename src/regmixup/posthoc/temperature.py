@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_number
+from regmixup.config import check_count, check_number
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.temperature_grid import smallest_ece
@@ -49,6 +49,7 @@ class TemperatureScaling:
         check_number("low", self.low, above=0)
         check_number("high", self.high, least=self.low)
         check_number("step", self.step, above=0)
+        check_count("num_bins", self.num_bins)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,).
