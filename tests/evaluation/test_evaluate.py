@@ -184,6 +184,11 @@ def test_a_group_lists_given_sets_once(group, sets):
         evaluate(TEST, ood=OOD, groups={group: sets})
 
 
+def test_groups_have_names():
+    with pytest.raises(ValueError, match=r"^groups must hold names of OOD sets by .*, got \['near/test'\]$"):
+        evaluate(TEST, ood=OOD, groups=["near/test"])
+
+
 def test_a_group_may_have_the_name_of_its_only_set_but_of_no_other():
     rows = evaluate(TEST, ood=OOD, groups={"far/test": ["far/test"]})
     assert len({row.value for row in rows if (row.dataset, row.metric, row.score) == ("far/test", "auroc", "gen")}) == 1

@@ -66,6 +66,7 @@ def test_huge_logits_do_not_overflow():
     [
         (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), r"\(N, K\) and \(N,\), N >= 1, got \(3, 2\), \(2,\)"),
         (torch.tensor([[math.inf, 0.0]]), torch.tensor([0]), "logits must be finite"),
+        (torch.tensor([[0.9, 0.1]]), torch.tensor([0]), "logits look like probabilities, .* before the softmax"),
         (torch.zeros(2, 2), torch.tensor([0, 2]), r"labels must lie in \[0, 2\), got values from 0 to 2"),
     ],
 )

@@ -26,8 +26,8 @@ from regmixup.types import (
     Role,
     Row,
     check_probs,
-    look_like_probabilities,
     not_finite,
+    refuse_probs,
     with_known_scale,
 )
 
@@ -212,6 +212,8 @@ def _check_names(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) -
     if model.test.dataset and model.test.dataset in names:
         remedy = "change dataset=, the name of a file, or --names"
         raise ValueError(f"an OOD set must have another name than the test set, got {model.test.dataset!r}: {remedy}")
+    if not isinstance(groups, Mapping):
+        raise ValueError(f"groups must hold names of OOD sets by the name of a group, got {groups!r:.80}")
     for group, datasets in groups.items():
         listed = [*datasets] if isinstance(datasets, Collection) and not isinstance(datasets, str) else []
         if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed}:
@@ -228,11 +230,7 @@ def _check_predictions(model: ModelPredictions) -> None:
         name = predictions.dataset or "a set"
         if broken := not_finite(predictions.logits) if len(predictions) else "none":
             raise ValueError(f"{name} must hold finite logits of some samples, got {broken}")
-        if predictions.logits.shape[1] > 1 and look_like_probabilities(predictions.logits):
-            raise ValueError(
-                f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1: "
-                "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
-            )
+        refuse_probs(predictions.logits, f"the logits of {name}")
         if predictions.probs is not None:
             check_probs(predictions.probs, f"probs of {name}")
         runs = sorted({test.info.get("run", "")[:12], predictions.info.get("run", "")[:12]} - {""})

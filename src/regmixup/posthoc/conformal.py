@@ -19,6 +19,7 @@ from regmixup.config import check_choices, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
+from regmixup.types import refuse_probs
 
 _PIECE = 2**22
 
@@ -58,6 +59,7 @@ class Conformal:
     def fit(self, logits: Tensor, labels: Tensor) -> FittedConformal:
         """Fit on logits (N, K) and labels (N,) of calibration images."""
         logits, labels = check_logits(logits, labels)
+        refuse_probs(logits)
         return self.fit_probs(precise(logits).softmax(dim=1), labels)
 
     def fit_probs(self, probs: Tensor, labels: Tensor) -> FittedConformal:

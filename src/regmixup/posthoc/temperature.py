@@ -18,7 +18,7 @@ from regmixup.config import check_count, check_number
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.temperature_grid import smallest_ece
-from regmixup.types import as_tensor
+from regmixup.types import as_tensor, refuse_probs
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class TemperatureScaling:
         `deployment.calibration.fit_temperature`.
         """
         logits, labels = check_logits(logits, labels)
+        refuse_probs(logits)
         grid = self._grid().to(logits.device)
         fitted = self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
         before, after = (float(F.cross_entropy(scaled.double(), labels)) for scaled in (logits, fitted(logits)))
