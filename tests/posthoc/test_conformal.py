@@ -113,7 +113,7 @@ def test_what_makes_no_sense_is_refused():
         Conformal(level=1)
     with pytest.raises(ValueError, match=r"logits and labels must be \(N, K\) and \(N,\)"):
         Conformal().fit(torch.zeros(3), torch.zeros(3, dtype=torch.long))
-    with pytest.raises(ValueError, match="logits look like probabilities, .* before the softmax"):
+    with pytest.raises(ValueError, match=r"logits look like probabilities, .* before the softmax"):
         Conformal().fit(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))
     fitted = Conformal().fit(*draw(50, torch.Generator().manual_seed(0)))
     with pytest.raises(ValueError, match="logits must be numbers, got NaN"):

@@ -38,6 +38,8 @@ class Conformal:
         `level`, and less than level + 1 / (n + 1) if no scores are equal. If m > n, every set holds all classes.
     empty: whether a set may be "allowed" to be empty, or "never" is, so that the most probable class is in every set;
         then the sets hold the true class more often than promised.
+        Of "aps" and "raps" the sum is 1 in float64 from a class on whose logit lies more than about 37 above the next:
+        all classes from there on score alike. Divide the logits of so sure a model by a temperature first.
     lam, k_reg: of "raps". Equal probabilities are ranked by the number of their class.
 
     >>> logits = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]).log()
