@@ -33,13 +33,13 @@ class Conformal:
         "aps"   s = sum of p_j over classes ranked before k, and p_k; sizes adapt to the image (Romano et al., 2020);
                 the same image always gets the same set: p_k counts whole, and not a random part of it
         "raps"  that of "aps" + lam max(0, r_k - k_reg), which keeps sets small (Angelopoulos et al., 2021)
+        In float64 the sums are 1 for every class of an image whose largest logit lies more than about 37 above the
+        others; then "aps" tells no classes apart. Divide the logits of so sure a model by a temperature first.
     level: the probability that a set holds the true class. q is the m-th smallest of the n scores, where
         m = ceil((n + 1) level), the level m / n of their empirical distribution. Then the probability is at least
         `level`, and less than level + 1 / (n + 1) if no scores are equal. If m > n, every set holds all classes.
     empty: whether a set may be "allowed" to be empty, or "never" is, so that the most probable class is in every set;
         then the sets hold the true class more often than promised.
-        Of "aps" and "raps" the sum is 1 in float64 from a class on whose logit lies more than about 37 above the next:
-        all classes from there on score alike. Divide the logits of so sure a model by a temperature first.
     lam, k_reg: of "raps". Equal probabilities are ranked by the number of their class.
 
     >>> logits = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]).log()
