@@ -177,6 +177,16 @@ def test_binary_cross_entropy_is_torchs_mean_over_the_classes():
     torch.testing.assert_close(image_losses(logits, targets, BinaryCrossEntropy()), expected)
 
 
+@pytest.mark.parametrize("number", [5.0, -0.5, math.nan])
+def test_binary_cross_entropy_takes_targets_in_0_to_1(number):
+    logits, targets = torch.zeros(2, 3), torch.tensor([[0.0, 1.0, 1.0], [0.0, number, 0.0]])
+    message = r"y must hold numbers in \[0, 1\], got values from "
+    with pytest.raises(ValueError, match=message):
+        image_losses(logits, targets, BinaryCrossEntropy())
+    with pytest.raises(ValueError, match=message):
+        mixed_losses(logits, targets, targets.flip(0), torch.tensor(0.5), BinaryCrossEntropy())
+
+
 def test_fingerprints_are_those_of_the_second_edition():
     expected = {
         CrossEntropy((1.0, 2.0), 0.1): "bf94e818b139093a3bd4fbf79a5993d8ecde3a491227c612165326c09ea4eece",

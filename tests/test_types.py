@@ -75,6 +75,11 @@ def test_every_field_has_its_shape(name, tensor, message):
         Predictions(**{"logits": LOGITS, "labels": LABELS, name: tensor})
 
 
+def test_info_is_text_as_in_files():
+    with pytest.raises(ValueError, match=r"^info must hold text, got 3 of 'epoch'$"):
+        Predictions(LOGITS, LABELS, info={"run": "abc", "epoch": 3})
+
+
 def test_a_row_is_named_fields_only_and_empty_by_default():
     with pytest.raises(TypeError):
         Row("study")

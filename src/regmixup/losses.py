@@ -188,7 +188,7 @@ def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> N
     """Check that labels are what the loss takes, as far as reading them is free.
 
     Class indices must lie in [0, num_classes), and there must be two classes or more. Probabilities must have
-    num_classes columns and, for losses of the softmax, rows that sum to 1.
+    num_classes columns and, for losses of the softmax, rows that sum to 1; for binary cross-entropy they lie in [0, 1].
     """
     binary = "loss=rm.losses.BinaryCrossEntropy()"
     if y.ndim == 1 and num_classes == 1:
@@ -203,6 +203,8 @@ def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> N
     low, high = float(y.min()), float(y.max())
     if y.ndim == 1 and not 0 <= low <= high < num_classes:
         raise ValueError(f"y must hold labels in [0, {num_classes}), got values from {low:g} to {high:g}")
+    if y.ndim == 2 and isinstance(loss, BinaryCrossEntropy) and not 0 <= low <= high <= 1 + 1e-3:  # NaN is neither
+        raise ValueError(f"y must hold numbers in [0, 1], got values from {low:g} to {high:g}")
     if y.ndim == 2 and (loss is None or isinstance(loss, CrossEntropy | Focal | LogitNorm)):
         sums = y.double().sum(dim=1)
         if not (low >= 0 and ((sums - 1).abs() < 0.02).all()):

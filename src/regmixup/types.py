@@ -124,6 +124,9 @@ class Predictions:
             raise ValueError(f"role must be one of {', '.join(filter(None, get_args(Role)))}, got {self.role!r}")
         if not self.role:
             object.__setattr__(self, "role", role_in_name(self.dataset))
+        for key, text in self.info.items():
+            if not (isinstance(key, str) and isinstance(text, str)):
+                raise ValueError(f"info must hold text, got {text!r:.80} of {key!r}")
         for name in PREDICTION_TENSORS:
             if getattr(self, name) is not None or name in ("logits", "labels"):
                 object.__setattr__(self, name, as_tensor(name, getattr(self, name)))
@@ -219,6 +222,15 @@ def look_like_probabilities(table: Tensor) -> bool:
         return False
     sums = table.sum(dim=1, dtype=torch.promote_types(table.dtype, torch.float32))
     return bool(((sums - 1).abs() < 0.05).all())
+
+
+def refuse_probs(logits: Tensor, name: str = "logits") -> None:
+    """Raise where logits (N, K) are probabilities: of one class, numbers say nothing. name: theirs, in the error."""
+    if logits.shape[1] > 1 and look_like_probabilities(logits):
+        raise ValueError(
+            f"{name} look like probabilities, numbers >= 0 that sum to 1: pass what comes before the softmax, or call "
+            "them probs (a key in files; rm.predictions.from_probs)"
+        )
 
 
 def check_probs(probs: Tensor, name: str = "probs") -> None:

@@ -90,6 +90,13 @@ def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
     assert found["mean", None] == (found["fog", 1] + found["fog", 2]) / 2
 
 
+def test_labels_that_are_missing_from_a_file_without_columns(capsys, tmp_path):
+    mine = logits_file(tmp_path / "mine.npz")
+    np.savez(tmp_path / "val.npz", logits=np.load(mine)["logits"])
+    assert run("evaluate", mine, "--val", tmp_path / "val.npz") == 2
+    assert "val.npz must hold a label for every sample, under the key labels of" in capsys.readouterr().err
+
+
 def test_bad_predictions_are_refused_by_the_name_of_their_file(capsys, tmp_path):
     np.savez(tmp_path / "bad.npz", logits=np.zeros((3, 2)), labels=np.array([0, 1, 2]))
     assert run("evaluate", tmp_path / "bad.npz", "--out", tmp_path / "rows.csv") == 2
@@ -109,7 +116,7 @@ def test_the_summary_comes_first_and_says_where_the_rows_are(capsys, tmp_path):
     for title in ("accuracy", "ECE", "NLL", "AUROC by entropy, far", "AUROC by MSP, far"):
         assert title in titles
     assert "adaptive_ece" not in text
-    assert "rows: --out rows.csv" in text
+    assert "rows: --out rows.csv writes them all" in text
     accuracy = next(line for line in text.splitlines() if line.strip().startswith("accuracy"))
     assert accuracy.split()[1:] == ["90.00", *accuracy.split()[2:3], "to", accuracy.split()[4]]
     assert run("evaluate", *words, f"--predictions={mine}") == 0
@@ -164,7 +171,9 @@ def test_any_number_of_names_is_taken_for_models_and_then_for_ood_sets(capsys, t
         assert all(title in text for title in expected[1:])
     for names in (("new", "x", "y", "z"), ("new", "x", "x")):
         assert run(*words, "--names", *names) == 2
-        assert "--names must differ, one for each model and each set of --ood" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "--names must differ, one for each model and each set of --ood" in error
+        assert f"3 at most, got {len(names)}: {', '.join(names)}" in error
 
 
 def test_folders_of_images_are_named_without_their_path(capsys, tmp_path):

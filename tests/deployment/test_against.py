@@ -1,9 +1,11 @@
 """Two methods on the same folds: the interval, the verdict, and trainings that go on where they stopped."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from regmixup.cli import main
@@ -14,6 +16,7 @@ from regmixup.deployment.calibration import fit_temperature
 from regmixup.metrics import accuracy, nll
 from regmixup.storage import read_table
 from regmixup.training.run import Run
+from regmixup.types import Predictions
 
 from .photos import BACKBONE, COLOURS, write_photos, write_weights
 
@@ -39,6 +42,20 @@ def test_the_interval_is_the_corrected_t():
     d = second - first
     low, high = stats.t.interval(0.95, 4, loc=d.mean(), scale=math.sqrt(d.var(ddof=1) * (1 / 5 + 1 / 4)))
     assert (effect.mean, effect.low, effect.high) == pytest.approx((d.mean(), low, high))
+
+
+def test_the_nll_of_a_fold_is_finite_where_probabilities_are_not(monkeypatch):
+    """One of two labels lies 4,000 below the largest logit: 800 nats at a temperature of 5."""
+    sure = Predictions(torch.tensor([[4000.0, 0.0], [4000.0, 0.0]]), torch.tensor([1, 0]))
+    photos = SimpleNamespace(name="fold")
+    run = SimpleNamespace(predict_all=lambda *args, **options: (sure, sure))
+    fold = SimpleNamespace(
+        photos=SimpleNamespace(parts={"validation": photos, "test": photos}),
+        device="cpu",
+        request=SimpleNamespace(score="max_probability"),
+    )
+    monkeypatch.setattr(against, "fit_temperature", lambda validation: 5.0)
+    assert against._measure(run, fold)["nll"] == 400.0
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05])

@@ -184,6 +184,11 @@ def test_a_group_lists_given_sets_once(group, sets):
         evaluate(TEST, ood=OOD, groups={group: sets})
 
 
+def test_groups_have_names():
+    with pytest.raises(ValueError, match=r"^groups must hold names of OOD sets by .*, got \['near/test'\]$"):
+        evaluate(TEST, ood=OOD, groups=["near/test"])
+
+
 def test_a_group_may_have_the_name_of_its_only_set_but_of_no_other():
     rows = evaluate(TEST, ood=OOD, groups={"far/test": ["far/test"]})
     assert len({row.value for row in rows if (row.dataset, row.metric, row.score) == ("far/test", "auroc", "gen")}) == 1
@@ -407,6 +412,20 @@ def test_the_nll_of_finite_logits_is_finite_where_probabilities_are_not_and_so_i
     assert found.value == pytest.approx(float(terms.mean()), rel=1e-12)
     assert found.low is not None
     assert found.low < found.value < found.high <= 5000
+
+
+@pytest.mark.parametrize("info", [{}, {"class_subset": "0,1"}])
+def test_the_nll_at_a_temperature_is_finite_too(info):
+    """The labels' logits lie 4,000 below the largest: 800 nats at a temperature of 5."""
+    logits = torch.tensor([[4000.0, 0.0], [0.0, 4000.0]])
+    test = Predictions(logits, torch.tensor([1, 0]), dataset="a/test", info=info)
+    rows = evaluate(test, temperature=5.0, bootstrap=None)
+    assert [row.value for row in rows if row.metric == "nll"] == [4000.0, 800.0]
+
+
+def test_a_temperature_that_divides_nothing_is_refused():
+    with pytest.raises(ValueError, match="temperature must be a finite number > 0, got 0"):
+        evaluate(Predictions(torch.eye(2), torch.tensor([0, 1]), dataset="a/test"), temperature=0)
 
 
 def test_log_probabilities_have_no_score_of_the_scale_of_logits():

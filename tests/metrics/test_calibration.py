@@ -187,7 +187,11 @@ def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
     ("metric", "options", "message"),
     [
         (adaptive_ece, {"binning": "width"}, "binning must be 'interp' or 'split', got 'width'"),
-        (ece, {"num_bins": 0}, "num_bins must be at least 1, got 0"),
+        (ece, {"num_bins": 0}, "num_bins must be an integer >= 1, got 0"),
+        (ece, {"num_bins": 7.9}, r"num_bins must be an integer >= 1, got 7\.9"),
+        (adaptive_ece, {"num_bins": True}, "num_bins must be an integer >= 1, got True"),
+        (debiased_ece, {"num_bins": "15"}, "num_bins must be an integer >= 1, got '15'"),
+        (reliability, {"num_bins": None}, "num_bins must be an integer >= 1, got None"),
     ],
 )
 def test_unknown_options_are_refused(metric, options, message):

@@ -4,12 +4,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import regmixup as rm
 from regmixup.config import decode, encode
 from regmixup.posthoc import Conformal, FittedConformal
+from regmixup.types import look_like_probabilities
 from tests.references import conformal as slow
 
 METHODS = ("lac", "aps", "raps")
@@ -39,6 +40,7 @@ def test_it_is_what_the_slow_twin_says_ties_included(data, method, level, classe
     logits = data.draw(st.lists(row, min_size=1, max_size=12))
     labels = data.draw(st.lists(st.integers(0, classes - 1), min_size=len(logits), max_size=len(logits)))
     new = data.draw(st.lists(row, min_size=1, max_size=4))
+    assume(classes == 1 or not look_like_probabilities(torch.tensor(logits)))
     conformal = Conformal(method=method, level=level, lam=lam, k_reg=k_reg, empty=empty)
     fitted = conformal.fit(torch.tensor(logits), torch.tensor(labels))
     of = {"method": method, "lam": lam, "k_reg": k_reg}
@@ -111,6 +113,8 @@ def test_what_makes_no_sense_is_refused():
         Conformal(level=1)
     with pytest.raises(ValueError, match=r"logits and labels must be \(N, K\) and \(N,\)"):
         Conformal().fit(torch.zeros(3), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"logits look like probabilities, .* before the softmax"):
+        Conformal().fit(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))
     fitted = Conformal().fit(*draw(50, torch.Generator().manual_seed(0)))
     with pytest.raises(ValueError, match="logits must be numbers, got NaN"):
         fitted(torch.tensor([[0.0] * 6, [torch.nan] * 6]))

@@ -74,3 +74,6 @@ def test_members_must_have_predicted_the_same(other):
 def test_nobody_is_no_ensemble():
     with pytest.raises(ValueError, match="members must hold at least one Predictions, got none"):
         ensemble([])
+    for members in (MEMBERS[0], [member.logits for member in MEMBERS]):
+        with pytest.raises(ValueError, match="members must be a list of Predictions, got "):
+            ensemble(members)

@@ -66,12 +66,18 @@ def test_huge_logits_do_not_overflow():
     [
         (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), r"\(N, K\) and \(N,\), N >= 1, got \(3, 2\), \(2,\)"),
         (torch.tensor([[math.inf, 0.0]]), torch.tensor([0]), "logits must be finite"),
+        (torch.tensor([[0.9, 0.1]]), torch.tensor([0]), "logits look like probabilities, .* before the softmax"),
         (torch.zeros(2, 2), torch.tensor([0, 2]), r"labels must lie in \[0, 2\), got values from 0 to 2"),
     ],
 )
 def test_data_that_cannot_be_fitted_is_refused(logits, labels, message):
     with pytest.raises(ValueError, match=message):
         TemperatureScaling(step=0.1).fit(logits, labels)
+
+
+def test_a_search_without_bins_is_refused():
+    with pytest.raises(ValueError, match="num_bins must be an integer >= 1, got 0"):
+        TemperatureScaling(num_bins=0)
 
 
 def test_a_range_that_makes_no_sense_is_refused():

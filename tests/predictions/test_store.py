@@ -151,6 +151,18 @@ class TestRefusals:
         self.refused(tmp_path, "cannot read predictions from .*: name a file; those of a run folder")
         self.refused(tmp_path / "p.npzz", "unknown predictions format .* did you mean '.npz'")
 
+    @pytest.mark.parametrize("content", [b"", b"not what the name says"])
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("p.npz", "it is no .npz file, or a damaged one"),
+            ("p.pt", "it holds other things than a dictionary of tensors, or is empty or damaged"),
+        ],
+    )
+    def test_nobody_is_told_to_trust_a_damaged_file(self, tmp_path, name, message, content):
+        (tmp_path / name).write_bytes(content)
+        self.refused(tmp_path / name, f": {message}$")
+
     @pytest.mark.parametrize("bad", [0.5, np.nan, 1e30])
     def test_labels_that_are_no_integers(self, tmp_path, bad):
         labels = LABELS.numpy().astype(float)

@@ -94,7 +94,7 @@ def main(args: Sequence[str]) -> None:
     measured = measure_models(*models, groups=_read_groups(verb, models[0].ood), bootstrap=bootstrap)
     _show_summary(Console(), measured)
     if verb.out is None:
-        print(f"all {len(measured.rows[0]):,} rows: --out rows.csv")
+        print(f"{len(measured.rows[0]):,} rows: --out rows.csv writes them all")
     else:
         write_rows(verb.out, [row for rows in measured.rows for row in rows])
         print(f"rows  {verb.out}")
@@ -119,8 +119,10 @@ def _check(verb: EvaluateVerb) -> None:
             got = f"{counts[0]} and {counts[1]}"
             raise ValueError(f"with --against, --{name} and --against-{name} must have the same sets, got {got} files")
     models = 1 if verb.against is None else 2
-    if len(verb.names) > models + len(verb.ood) or len(set(verb.names)) < len(verb.names):
-        raise ValueError(f"--names must differ, one for each model and each set of --ood, got {', '.join(verb.names)}")
+    most = models + len(verb.ood)
+    if len(verb.names) > most or len(set(verb.names)) < len(verb.names):
+        contract = f"must differ, one for each model and each set of --ood, {most} at most"
+        raise ValueError(f"--names {contract}, got {len(verb.names)}: {', '.join(verb.names)}")
 
 
 def _load_models(verb: EvaluateVerb) -> list[ModelPredictions]:
@@ -234,9 +236,8 @@ def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelle
     if "read_as" in predicted.info:
         print(printable(f"{path}: {predicted.info['read_as']}"), file=sys.stderr)
     if labelled and int(predicted.labels.min()) < 0:
-        names = ", ".join(LABEL_COLUMNS)
-        raise ValueError(
-            f"{path} must hold a label for every sample, a table in a column called one of {names}; only OOD files may "
-            "leave them out"
-        )
+        place = "under the key labels of an .npz, .pt or .safetensors file"
+        if path.suffix in (".csv", ".tsv"):
+            place = f"a table in a column called one of {', '.join(LABEL_COLUMNS)}"
+        raise ValueError(f"{path} must hold a label for every sample, {place}; only OOD files may leave them out")
     return predicted

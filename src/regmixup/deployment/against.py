@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
+from torch.nn import functional as F
+
 from regmixup import metrics
 from regmixup.data.catalogue import find
 from regmixup.data.reading import load_files
@@ -195,10 +197,11 @@ def _measure(run: Run, fold: Job) -> dict[str, float]:
     names = [fold.photos.parts[role].name for role in ("validation", "test")]
     validation, test = run.predict_all(names, device=fold.device, features=False)
     temperature = fit_temperature(validation)
-    probs = (test.logits.double() / temperature).softmax(dim=1)
+    logits = test.logits.double() / temperature
+    probs = logits.softmax(dim=1)
     score = SCORES[fold.request.score](test.logits)
     return {
         "accuracy": metrics.accuracy(probs, test.labels),
-        "nll": metrics.nll(probs, test.labels),
+        "nll": float(F.cross_entropy(logits, test.labels)),
         "augrc": metrics.augrc(score, probs.argmax(dim=1) == test.labels),
     }

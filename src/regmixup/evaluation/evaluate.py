@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regmixup.evaluation.class_subset import restrict_predictions, subset_of
+from regmixup.config import check_number
+from regmixup.evaluation.class_subset import restrict_predictions
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
 from regmixup.evaluation.set_scores import score_sets
@@ -25,8 +26,8 @@ from regmixup.types import (
     Role,
     Row,
     check_probs,
-    look_like_probabilities,
     not_finite,
+    refuse_probs,
     with_known_scale,
 )
 
@@ -54,6 +55,8 @@ class ModelPredictions:
         for name in ("shift", "ood"):
             if isinstance(sets := getattr(self, name), Predictions | Mapping):
                 raise ValueError(f"{name} must be a list of Predictions, got {sets!r:.80}")
+        if self.temperature is not None:
+            check_number("temperature", self.temperature, above=0)
 
 
 def evaluate(
@@ -144,8 +147,9 @@ def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Seq
     def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, Version]:
         """Return a set without and with temperature; of one that covers some of the classes, their logits alone."""
         scaled = {"none": Version(restrict_predictions(unscaled))}
-        if temperature is not None and posthoc is as_given and not subset_of(predictions.info):
-            scaled["temperature"] = Version(predictions, temperature)  # divides in the pass over the logits
+        if temperature is not None and unscaled.probs is None:
+            # The pass over the logits divides them; the NLL is then finite where a probability is 0 in float64.
+            scaled["temperature"] = scaled["none"]._replace(temperature=temperature)
         elif temperature is not None:
             scaled["temperature"] = Version(restrict_predictions(posthoc(predictions, temperature)))
         return scaled
@@ -208,6 +212,8 @@ def _check_names(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) -
     if model.test.dataset and model.test.dataset in names:
         remedy = "change dataset=, the name of a file, or --names"
         raise ValueError(f"an OOD set must have another name than the test set, got {model.test.dataset!r}: {remedy}")
+    if not isinstance(groups, Mapping):
+        raise ValueError(f"groups must hold names of OOD sets by the name of a group, got {groups!r:.80}")
     for group, datasets in groups.items():
         listed = [*datasets] if isinstance(datasets, Collection) and not isinstance(datasets, str) else []
         if not listed or len({*listed}) < len(listed) or not {*names} >= {*listed}:
@@ -224,11 +230,7 @@ def _check_predictions(model: ModelPredictions) -> None:
         name = predictions.dataset or "a set"
         if broken := not_finite(predictions.logits) if len(predictions) else "none":
             raise ValueError(f"{name} must hold finite logits of some samples, got {broken}")
-        if predictions.logits.shape[1] > 1 and look_like_probabilities(predictions.logits):
-            raise ValueError(
-                f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1: "
-                "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
-            )
+        refuse_probs(predictions.logits, f"the logits of {name}")
         if predictions.probs is not None:
             check_probs(predictions.probs, f"probs of {name}")
         runs = sorted({test.info.get("run", "")[:12], predictions.info.get("run", "")[:12]} - {""})

@@ -20,11 +20,11 @@ from regmixup.metrics.calibration import BINNED, CLASSIFICATION
 from regmixup.metrics.detection import DETECTION, ScorePair
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.outcomes import Outcomes
-from regmixup.metrics.pieces import in_order
+from regmixup.metrics.pieces import in_order, precise
 from regmixup.metrics.scores.logit_scores import Softmax
 from regmixup.metrics.scores.registry import some_samples
 from regmixup.metrics.selective import SELECTIVE
-from regmixup.posthoc import as_given
+from regmixup.posthoc import as_given, probabilities
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
 _PIECE = 2**18  # float64 numbers, a few tables of which stay in the cache
@@ -41,12 +41,11 @@ def read_outcomes(version: Version) -> Outcomes:
     """Return outcomes with terms, in float64."""
 
     def read(samples: slice) -> Outcomes:
-        part = as_given(some_samples(version.predictions, samples), version.temperature)
-        softmax = Softmax(part.logits)
-        probs = part.probs.double() if part.probs is not None else softmax.probs
-        outcomes = Outcomes.of(probs, part.labels, terms=True)
+        part = some_samples(version.predictions, samples)
         if part.probs is not None:
-            return outcomes
+            return Outcomes.of(probabilities(as_given(part, version.temperature)), part.labels, terms=True)
+        softmax = Softmax(precise(part.logits) / version.temperature)
+        outcomes = Outcomes.of(softmax.probs, part.labels, terms=True)
         return replace(outcomes, nll=softmax.nll(part.labels))  # also of a probability that is 0 in float64
 
     return Outcomes.joined(in_order(read, version.predictions.logits, _PIECE))

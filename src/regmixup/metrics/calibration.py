@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regmixup.config import check_count
 from regmixup.metrics.outcomes import NUM_BINS, Outcomes, equal_width_edges, outcomes_of
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.ranked import Value
@@ -54,8 +55,7 @@ def _bounds(outcomes: Outcomes, num_bins: int, binning: Literal["width", "interp
 
     R is 1 where no edge depends on the weights. "interp" and "split" are those of `adaptive_ece`.
     """
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+    check_count("num_bins", num_bins)
     samples = outcomes.ranked
     if binning == "width":
         edges = equal_width_edges(num_bins, samples.values)[None]

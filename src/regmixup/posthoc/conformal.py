@@ -19,6 +19,7 @@ from regmixup.config import check_choices, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
+from regmixup.types import refuse_probs
 
 _PIECE = 2**22
 
@@ -32,6 +33,8 @@ class Conformal:
         "aps"   s = sum of p_j over classes ranked before k, and p_k; sizes adapt to the image (Romano et al., 2020);
                 the same image always gets the same set: p_k counts whole, and not a random part of it
         "raps"  that of "aps" + lam max(0, r_k - k_reg), which keeps sets small (Angelopoulos et al., 2021)
+        In float64 the sums are 1 for every class of an image whose largest logit lies more than about 37 above the
+        others; then "aps" tells no classes apart. Divide the logits of so sure a model by a temperature first.
     level: the probability that a set holds the true class. q is the m-th smallest of the n scores, where
         m = ceil((n + 1) level), the level m / n of their empirical distribution. Then the probability is at least
         `level`, and less than level + 1 / (n + 1) if no scores are equal. If m > n, every set holds all classes.
@@ -58,6 +61,7 @@ class Conformal:
     def fit(self, logits: Tensor, labels: Tensor) -> FittedConformal:
         """Fit on logits (N, K) and labels (N,) of calibration images."""
         logits, labels = check_logits(logits, labels)
+        refuse_probs(logits)
         return self.fit_probs(precise(logits).softmax(dim=1), labels)
 
     def fit_probs(self, probs: Tensor, labels: Tensor) -> FittedConformal:

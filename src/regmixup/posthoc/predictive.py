@@ -166,6 +166,8 @@ def ensemble(members: Sequence[Predictions]) -> Predictions:
     >>> ensemble([sure, unsure]).logits
     tensor([[1., 0.]])
     """
+    if not isinstance(members, Sequence) or not all(isinstance(member, Predictions) for member in members):
+        raise ValueError(f"members must be a list of Predictions, got {members!r:.80}")
     if not members:
         raise ValueError("members must hold at least one Predictions, got none")
     first = members[0]

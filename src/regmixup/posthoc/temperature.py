@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_number
+from regmixup.config import check_count, check_number
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.temperature_grid import smallest_ece
-from regmixup.types import as_tensor
+from regmixup.types import as_tensor, refuse_probs
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class TemperatureScaling:
         check_number("low", self.low, above=0)
         check_number("high", self.high, least=self.low)
         check_number("step", self.step, above=0)
+        check_count("num_bins", self.num_bins)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,).
@@ -57,6 +58,7 @@ class TemperatureScaling:
         `deployment.calibration.fit_temperature`.
         """
         logits, labels = check_logits(logits, labels)
+        refuse_probs(logits)
         grid = self._grid().to(logits.device)
         fitted = self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
         before, after = (float(F.cross_entropy(scaled.double(), labels)) for scaled in (logits, fitted(logits)))

@@ -6,6 +6,7 @@ Each reader returns arrays by name, and notes in words what it decided where the
 from __future__ import annotations
 
 import csv
+import pickle
 import zipfile
 from array import array
 from collections.abc import Callable, Sequence
@@ -100,12 +101,17 @@ def _whole(labels: np.ndarray) -> np.ndarray:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    if not zipfile.is_zipfile(path):  # of which NumPy says to trust it
+        raise ValueError("it is no .npz file, or a damaged one")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
 def _read_torch(path: Path) -> dict[str, Any]:
-    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except (pickle.UnpicklingError, EOFError) as error:  # of which torch says to trust it, or nothing
+        raise ValueError("it holds other things than a dictionary of tensors, or is empty or damaged") from error
     if not isinstance(loaded, dict):
         raise ValueError(f"it must hold a dictionary of logits and labels, got {type(loaded).__name__}")
     return {

@@ -85,6 +85,13 @@ def test_features_must_be_floating_point(fitted, name):
         fitted[name](torch.zeros(4, 6, dtype=torch.int64))
 
 
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("width", [1, WIDTH + 1])
+def test_features_must_be_as_wide_as_those_of_the_fit(fitted, name, width):
+    with pytest.raises(ValueError, match=rf"features must be \(N, {WIDTH}\), .* got \(2, {width}\)"):
+        fitted[name](torch.ones(2, width))
+
+
 @pytest.mark.parametrize("name", [name for name in FITTED if name not in ("ash", "scale")])
 def test_a_fit_needs_finite_features(name):
     features = TRAIN.features.clone()

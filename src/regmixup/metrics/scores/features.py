@@ -22,12 +22,17 @@ FittedScore = Callable[[Tensor], Tensor]
 """From features (N, D) to float64 scores (N,), larger for samples more out-of-distribution."""
 
 
-def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, *, bank: int = 0) -> Tensor:
+def in_pieces(
+    function: Callable[[Tensor], Tensor], features: Tensor, *, width: int | None = None, bank: int = 0
+) -> Tensor:
     """Return function(features), computed for a piece of samples at a time, each in float64.
 
+    width: D of the features that a score was fitted on.
     bank: the number of train samples that each sample is compared with, which limits the pieces.
     """
     features = check_features(features)
+    if width is not None and features.shape[1] != width:
+        raise ValueError(f"features must be (N, {width}), as those of the fit, got {tuple(features.shape)}")
     rows = max(1, _DISTANCES // bank if bank else _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
@@ -69,7 +74,7 @@ class KNN:
             kth = order.topk(k, dim=1, largest=False).indices[:, -1]
             return (centred - precise(bank[kth])).norm(dim=1)
 
-        return partial(in_pieces, kth_distance, bank=len(bank))
+        return partial(in_pieces, kth_distance, width=features.shape[1], bank=len(bank))
 
 
 def check_neighbours(k: int, features: Tensor) -> None:

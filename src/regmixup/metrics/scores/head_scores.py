@@ -42,7 +42,7 @@ class ReAct:
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
         threshold = float(np.percentile(features.to("cpu", exact).numpy(), self.percentile))
-        return partial(in_pieces, lambda piece: energy(head(piece.clamp(max=threshold))))
+        return partial(in_pieces, lambda piece: energy(head(piece.clamp(max=threshold))), width=features.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class ASH:
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
         head = linear_head(head_weight, head_bias)
-        return partial(in_pieces, lambda piece: energy(head(self.shaped(piece))))
+        return partial(in_pieces, lambda piece: energy(head(self.shaped(piece))), width=len(head_weight[0]))
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
@@ -90,7 +90,7 @@ class SCALE:
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
         head = linear_head(head_weight, head_bias)
-        return partial(in_pieces, lambda piece: energy(head(self.scaled(piece))))
+        return partial(in_pieces, lambda piece: energy(head(self.scaled(piece))), width=len(head_weight[0]))
 
     def scaled(self, features: Tensor) -> Tensor:
         """Return phi exp(s_1 / s_2) of every sample, (N, D)."""
@@ -159,7 +159,7 @@ class ViM:
         def virtual(piece: Tensor) -> Tensor:
             return alpha * residual_length(piece) + energy(head(piece))
 
-        return partial(in_pieces, virtual)
+        return partial(in_pieces, virtual, width=width)
 
 
 def usual_dim(width: int) -> int:
@@ -201,7 +201,7 @@ class FDBD:
             others = max(1, logits.shape[1] - 1)
             return -distances.sum(dim=1) / others / (piece - mean).norm(dim=1).clamp_min(1e-12)
 
-        return partial(in_pieces, boundary_distance)
+        return partial(in_pieces, boundary_distance, width=features.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,4 +237,4 @@ class NNGuide:
             similarities = normalize(piece).to(exact) @ bank.T
             return energy(head(piece)) * precise(similarities.topk(self.k, dim=1).values).mean(dim=1)
 
-        return partial(in_pieces, guided_energy, bank=len(bank))
+        return partial(in_pieces, guided_energy, width=features.shape[1], bank=len(bank))

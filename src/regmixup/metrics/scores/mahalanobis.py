@@ -54,7 +54,7 @@ class Mahalanobis:
         centre, _ = moments.between()
         ridge = self.jitter * float(within.trace()) / len(within)
         nearest = squared_distance(moments.mean - centre, covariances, ridge)
-        return partial(in_pieces, lambda piece: nearest(piece - centre))
+        return partial(in_pieces, lambda piece: nearest(piece - centre), width=features.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class RelativeMahalanobis:
         def relative(piece: Tensor) -> Tensor:
             return to_class(piece - centre) - to_all(piece - centre)
 
-        return partial(in_pieces, relative)
+        return partial(in_pieces, relative, width=features.shape[1])
 
 
 def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
