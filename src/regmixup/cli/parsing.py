@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, arg
+from tyro.conf import FlagCreatePairsOff
 
 T = TypeVar("T")
 
@@ -33,9 +33,8 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
     """Parse the words after the verb, with `~` in a path expanded. Wrong flags exit here."""
     about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": inspect.getdoc(cls)}
     if default is not None:
-        parsed: Any = tyro.cli(cls, args=args, default=default, **about)
-    else:
-        parsed = tyro.cli(_returning(cls), args=args, **about)
+        about["default"] = default
+    parsed: Any = tyro.cli(cls, args=args, **about)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):
         # tyro keeps the last of a repeated flag, which would silently drop the files listed first.
@@ -43,16 +42,6 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
         if isinstance(getattr(parsed, f.name), tuple) and flags.count(flag) > 1:
             raise ValueError(f"{flag} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
-
-
-def _returning(cls: type[T]) -> Any:
-    """Return a function that takes and returns an instance. Of a class, tyro puts its name before a ValueError."""
-
-    def instance(fields: Any) -> Any:
-        return fields
-
-    instance.__annotations__ = {"fields": Annotated[cls, arg(name="")]}
-    return instance
 
 
 def check_file(flag: str, path: Path | None, ending: str) -> None:

@@ -58,7 +58,7 @@ class Contents:
             "accepted of the images that finetune tested on": f"{test['accepted']} of {test['images']}",
             "right of the accepted": f"{test['accepted_right']} of {test['accepted']}",
         }
-        if "accepted" in detection:
+        if detection:
             shown["images of no class"] = describe_detection(detection)
         return shown
 

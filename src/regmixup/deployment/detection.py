@@ -1,10 +1,10 @@
 """Compare the score of the predictor with nearest neighbours, on features of the train images: what detects better?
 
-Both detect the user's images of no class (`--ood`), or else the errors on test images. The predictor's score is settled
-before, by `--score`: what is measured here chooses nothing. With `--score auto` the same images have chosen it, and the
-words say so. It stays a score of logits, which every export has; kNN (Sun et al., 2022) would carry the features of all
-train images. Its k is that paper's, in proportion to the number of train images, and at least 1: with hundreds of
-images, k = 50 is beyond a whole class.
+Both detect the user's images of no class (`--ood`). The predictor's score is settled before, by `--score`: what is
+measured here chooses nothing. With `--score auto` the same images have chosen it, and the words say so. It stays a
+score of logits, which every export has; kNN (Sun et al., 2022) would carry the features of all train images. Its k is
+that paper's, in proportion to the number of train images, and at least 1: with hundreds of images, k = 50 is beyond a
+whole class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup import metrics
-from regmixup.deployment.calibration import MSP, wrong
+from regmixup.deployment.calibration import MSP
 from regmixup.deployment.job import FEATURES, Job
 from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.probe import Features, compute_features
@@ -30,8 +30,6 @@ from regmixup.types import Predictions
 
 _IMAGES = {50: 50_000, 200: 50_000, 1000: 1_281_167}
 """Train images of CIFAR-10, CIFAR-100 and ImageNet, for which the paper chose these k."""
-FEWEST_ERRORS = 5
-"""An AUROC of fewer says nothing."""
 
 
 def predict_outliers(job: Job, run: Run) -> Predictions | None:
@@ -48,17 +46,9 @@ def predict_outliers(job: Job, run: Run) -> Predictions | None:
 def measure_detection(
     job: Job, run: Run, predictor: Predictor, test: Predictions, outliers: Predictions | None
 ) -> dict[str, Any]:
-    """Return the AUROC of each score; nothing where there are no images to detect, or no frozen features to use.
-
-    kNN is computed for the linear probe, whose train features are stored, and for any model with `--ood`. outliers:
-    see `predict_outliers`.
-    """
-    mistaken = wrong(test)
-    errors = int(mistaken.sum())
-    if outliers is None and (run.config.epochs > 0 or not 0 < errors < len(test)):
+    """Return the AUROC of each score; nothing where there are no images to detect. outliers: see `predict_outliers`."""
+    if outliers is None:
         return {}
-    if outliers is None and errors < FEWEST_ERRORS:
-        return {"detected": "errors", "images": errors, "test": len(test)}
     bank = _train_features(job, run)
     k = suggest_k(bank.labels)
     neighbours = KNN(k=k).fit(bank.values)
@@ -69,11 +59,7 @@ def measure_detection(
         return by_name | {"knn": neighbours(predictions.features)}
 
     inside = scores(test)
-    if outliers is None:
-        auroc = {name: metrics.failure_auroc(score, ~mistaken) for name, score in inside.items()}
-        return {"detected": "errors", "images": errors, "test": len(test), "auroc": auroc, "k": k}
     return {
-        "detected": "images of no class",
         "images": len(outliers),
         "test": len(test),
         "auroc": {name: metrics.auroc(inside[name], score) for name, score in scores(outliers).items()},
@@ -96,17 +82,14 @@ def suggest_k(labels: Tensor) -> int:
 def describe_detection(record: Mapping[str, Any]) -> str:
     """Return what `measure_detection` has found in words."""
     images, others = record["images"], record["test"]
-    if "auroc" not in record:
-        return f"too few errors ({images}) to measure how well they are detected"
-    kind, other, of = "an image of no class", "a test image", f"{images} and {others} images"
-    if record["detected"] == "errors":
-        kind, other, of = "an error", "a right answer", f"{images} and {others - images} images"
     names = {"knn": f"kNN (k = {record['k']})"}
     (first, share), *more = [(names.get(n, n.replace("_", " ")), percent(v)) for n, v in record["auroc"].items()]
     also = "".join(f", {other_share} by {name}" for name, other_share in more)
-    accepted = f"; the threshold accepts {record['accepted']} of the {images}" if "accepted" in record else ""
-    chose = "; the same images chose the score, so other ones will be detected less well" if record.get("chose") else ""
-    return f"{kind} looks less sure than {other} in {share} of pairs (AUROC by {first}; {of}){also}{accepted}{chose}"
+    chose = "; the same images chose the score, so other ones will be detected less well" if record["chose"] else ""
+    return (
+        f"an image of no class looks less sure than a test image in {share} of pairs (AUROC by {first}; {images} and "
+        f"{others} images){also}; the threshold accepts {record['accepted']} of the {images}{chose}"
+    )
 
 
 def _train_features(job: Job, run: Run) -> Features:
