@@ -362,9 +362,13 @@ def test_the_help_has_every_flag_once_with_its_text(capsys):
 
 
 def test_wrong_settings_are_refused_before_torch_is_loaded(capsys):
-    assert main(["finetune", "photos", "--minutes", "0"]) == 2
+    try:
+        status = main(["finetune", "photos", "--minutes", "0"])
+    except SystemExit as leaving:  # of newer versions of tyro
+        status = leaving.code
+    assert status == 2
     said = capsys.readouterr()
-    assert said.err == "error: minutes must be a finite number > 0, got 0.0\n"
+    assert "minutes must be a finite number > 0, got 0.0" in said.err
     assert said.out == ""
 
 
