@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -179,6 +180,7 @@ def _find_class(file: str, name: str) -> ast.ClassDef:
     return next(node for node in _classes(file) if node.name == name)
 
 
+@cache
 def _classes(file: str) -> list[ast.ClassDef]:
     text = (PACKAGE / file).read_text(encoding="utf-8")
     return [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
