@@ -57,7 +57,7 @@ def _first_of(output: Any) -> Any:
 
 def warn_of_softmax(model: object, logits: Tensor | None) -> None:
     """Warn of a model that gives probabilities. Look at its first batch alone, as looking waits for the device."""
-    if torch.compiler.is_compiling() or logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
+    if logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
         return
     try:
         if logits.is_cuda and torch.cuda.is_current_stream_capturing():
