@@ -224,13 +224,13 @@ def look_like_probabilities(table: Tensor) -> bool:
     return bool(((sums - 1).abs() < 0.05).all())
 
 
-def refuse_probs(logits: Tensor, name: str = "logits") -> None:
-    """Raise where logits (N, K) are probabilities: of one class, numbers say nothing. name: theirs, in the error."""
+_PASS_LOGITS = "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
+
+
+def refuse_probs(logits: Tensor, name: str = "logits", remedy: str = _PASS_LOGITS) -> None:
+    """Raise where logits (N, K) are probabilities: of one class, numbers say nothing. name, remedy: for the error."""
     if logits.shape[1] > 1 and look_like_probabilities(logits):
-        raise ValueError(
-            f"{name} look like probabilities, numbers >= 0 that sum to 1: pass what comes before the softmax, or call "
-            "them probs (a key in files; rm.predictions.from_probs)"
-        )
+        raise ValueError(f"{name} look like probabilities, numbers >= 0 that sum to 1: {remedy}")
 
 
 def check_probs(probs: Tensor, name: str = "probs") -> None:

@@ -51,6 +51,12 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["train", "--network", "smal"], "did you mean 'small'"),
         (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
         (["train", "--epochs", "many"], "epochs"),
+        (["finetune"], " PHOTOS "),
+        (["predict"], " RUN "),
+        (["publish", "runs/mine"], " FOLDER "),
+        (["evaluate"], " PREDICTIONS "),
+        (["study"], " STUDY "),
+        (["data", "fetch"], " NAME "),
         (
             ["train", "--compile", "on", "--deterministic"],
             "got 'on': it would not be deterministic",

@@ -13,7 +13,6 @@ from regmixup.deployment.calibration import (
     ScoreChoice,
     choose_score,
     fewest_images,
-    first_rows,
     fit_temperature,
     halves,
     wrong,
@@ -137,7 +136,7 @@ class TestCalibration:
         first, second = halves(whole)
         fitted = Calibration(risk=0.02).fit(whole)
         tested = torch.ones(1000, dtype=torch.bool)
-        tested[first_rows(1000)] = False
+        tested[halves(Predictions(whole.logits, torch.arange(1000)))[0].labels] = False
         labels = torch.where(tested, whole.logits.argmax(1), whole.labels)
         better = Calibration(risk=0.02).fit(Predictions(whole.logits, labels))
         assert better.temperature == fitted.temperature

@@ -134,8 +134,8 @@ def test_images_of_no_class_choose_nothing_and_without_them_nothing_is_detected(
 
 def test_a_trained_backbone_is_measured_on_its_own_features(folders, weights, tmp_path, monkeypatch):
     """Not on those of the probe, which are stored. At this rate both are equally right, and the trained one is kept."""
-    sets, compute = [], detection.compute_features
-    monkeypatch.setattr(detection, "compute_features", lambda *args: sets.append(args[1].name) or compute(*args))
+    sets, predict = [], detection.predict_files
+    monkeypatch.setattr(detection, "predict_files", lambda *args: sets.append(args[1].name) or predict(*args))
     run, _ = finetune(folders, weights, tmp_path, ood=folders / "other", freeze=False, epochs=1, workers=0, lr=1e-9)
     record = read_table(run.folder / "finetune.json")
     assert record["chosen"] == "fine-tuned"

@@ -21,7 +21,7 @@ from regmixup.cli import main
 from regmixup.data import images, load
 from regmixup.data.roles import validation_of
 from regmixup.deployment import job, probe
-from regmixup.deployment.calibration import Promise, first_rows
+from regmixup.deployment.calibration import Promise, halves
 from regmixup.deployment.detection import describe_detection
 from regmixup.deployment.finish import predicted_answers
 from regmixup.deployment.folder import load_files
@@ -123,10 +123,10 @@ def test_the_probe_of_the_run_is_the_one_that_was_fitted_on_stored_features(fini
     """Features, fit, file, run and prediction agree: the run's logits are W z + b, and its accuracy is the one told."""
     run = opened(finished[2])[0]
     validation, model = validation_of(run.config.train_set), run.model(device="cpu")
-    found = probe.compute_features(model, load_files(validation), run.config, run.provenance()["classes"])
+    found = probe.predict_files(model, load_files(validation), run.config, run.provenance()["classes"])
     predictions = run.predict(validation, device="cpu")
     with torch.no_grad():
-        torch.testing.assert_close(model.head(found.values), predictions.logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(model.head(found.features), predictions.logits, atol=1e-4, rtol=1e-4)
     assert torch.equal(found.labels, predictions.labels)
     right = (predictions.logits.argmax(1) == predictions.labels).float().mean()
     assert f"probe        {100 * right:.1f} %" in finished[1]
@@ -402,7 +402,7 @@ def test_test_images_change_the_test_results_alone(weights, tmp_path):
 
 def test_class_weights_reach_both_stages(weights, tmp_path, monkeypatch):
     given, fit = [], probe.fit_probe
-    monkeypatch.setattr(job, "fit_probe", lambda *args: given.append(args[3]) or fit(*args))
+    monkeypatch.setattr(job, "fit_probe", lambda *args: given.append(args[2]) or fit(*args))
     write_photos(tmp_path / "photos", 14)
     for index in range(6):
         (tmp_path / "photos" / "plum" / f"{index}.jpg").unlink()
@@ -418,12 +418,12 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     run, _ = finetune(folder, tmp_path, weights, risk=0.7, epochs=0)
     record = read_table(run.folder / "finetune.json")
     validation = run.predict(record["photos"]["validation"], device="cpu")
-    rows = first_rows(len(validation))
-    assert 0 < len(rows) < len(validation)
-    assert torch.equal(seen[0], validation.labels[rows])
-    right = (validation.logits.argmax(1) == validation.labels)[rows]
+    first, _ = halves(validation)
+    assert 0 < len(first) < len(validation)
+    assert torch.equal(seen[0], first.labels)
+    right = first.logits.argmax(1) == first.labels
     assert record["risk"] == 0.7
-    assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
+    assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(first)}
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ class TestFitting:
             rm.Predictor.fit(model, validation, score="auto", ood=[whole])
 
     def test_probabilities_in_place_of_logits_are_refused(self, model, validation):
-        with pytest.raises(ValueError, match=r"must give logits, got numbers >= 0 that sum to 1"):
+        with pytest.raises(ValueError, match=r"the model's logits look like probabilities, .*: leave out its softmax"):
             rm.Predictor.fit(nn.Sequential(model, nn.Softmax(dim=1)), validation)
 
     def test_what_cannot_be_fitted_is_named(self, model, digits):

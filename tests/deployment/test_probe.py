@@ -12,9 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from regmixup import networks
 from regmixup.data.reading import load_files
 from regmixup.deployment import probe
-from regmixup.deployment.probe import Features, fit_probe, plan_epochs
+from regmixup.deployment.probe import fit_probe, plan_epochs
 from regmixup.losses import balanced_weight
 from regmixup.training.config import configure
+from regmixup.types import Predictions
 
 from .photos import BACKBONE, write_photos
 
@@ -24,7 +25,8 @@ def features(count, seed):
     labels = torch.randint(3, (count,), generator=generator)
     values = torch.randn(count, 6, generator=generator) * torch.tensor([1, 10, 0.1, 1, 1, 1]) + 5
     values[:, 0] += labels
-    return Features(torch.cat([values, torch.full((count, 1), 7.0)], dim=1), labels)
+    values = torch.cat([values, torch.full((count, 1), 7.0)], dim=1)
+    return Predictions(torch.zeros(count, 3), labels, features=values)
 
 
 @pytest.mark.parametrize(("decay", "balanced"), [(0.1, False), (1e-3, True)])
@@ -32,24 +34,24 @@ def test_the_probe_is_logistic_regression_on_standardised_features(monkeypatch, 
     monkeypatch.setattr(probe, "DECAYS", (decay,))
     train, new = features(80, 0), features(40, 1)
     weight = balanced_weight(train.labels, 3) if balanced else None
-    head = fit_probe(train, new, 3, weight)
-    mean, std = train.values[:, :-1].mean(0), train.values[:, :-1].std(0, correction=0)
+    head = fit_probe(train, new, weight)
+    mean, std = train.features[:, :-1].mean(0), train.features[:, :-1].std(0, correction=0)
     oracle = LogisticRegression(
         C=1 / (decay * 80), tol=1e-10, max_iter=10_000, class_weight="balanced" if balanced else None
-    ).fit(((train.values[:, :-1] - mean) / std).double().numpy(), train.labels.numpy())
-    expected = oracle.predict_proba(((new.values[:, :-1] - mean) / std).double().numpy())
-    found = (new.values @ head.weight.T + head.bias).softmax(dim=1).numpy()
+    ).fit(((train.features[:, :-1] - mean) / std).double().numpy(), train.labels.numpy())
+    expected = oracle.predict_proba(((new.features[:, :-1] - mean) / std).double().numpy())
+    found = (new.features @ head.weight.T + head.bias).softmax(dim=1).numpy()
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
 def test_the_decay_is_chosen_on_validation_images():
     train, new = features(80, 0), features(200, 1)
-    chosen = fit_probe(train, new, 3)
+    chosen = fit_probe(train, new)
     scores = {}
     for decay in probe.DECAYS:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(probe, "DECAYS", (decay,))
-            scores[decay] = fit_probe(train, new, 3).accuracy
+            scores[decay] = fit_probe(train, new).accuracy
     assert chosen.accuracy == pytest.approx(max(scores.values()), abs=0.006)
 
 
@@ -84,5 +86,5 @@ def test_features_are_computed_in_the_precision_of_the_configuration(tmp_path, p
     model, settings = networks.build(BACKBONE, num_classes=3), []
     features = model.features
     model.features = lambda x: settings.append(torch.backends.cudnn.conv.fp32_precision) or features(x)
-    probe.compute_features(model, images, config, images.classes)
+    probe.predict_files(model, images, config, images.classes)
     assert settings == [convolutions]

@@ -6,15 +6,16 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import tyro
-from tyro.conf import FlagCreatePairsOff
+from tyro.conf import FlagCreatePairsOff, Positional
 
 T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
 """A flag that is off unless given."""
+_Word = Positional[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
     about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": inspect.getdoc(cls)}
     if default is not None:
         about["default"] = default
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        if get_args(_Word)[1] in get_args(hint):  # an error calls it by its name, PHOTOS, and not by its type, PATH
+            cls.__annotations__[name] = Annotated[hint, tyro.conf.arg(metavar=name.upper())]
     parsed: Any = tyro.cli(cls, args=args, **about)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):

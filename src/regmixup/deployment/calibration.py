@@ -111,17 +111,16 @@ def wrong(predictions: Predictions) -> Tensor:
 
 
 def halves(predictions: Predictions) -> tuple[Predictions, Predictions]:
-    """Return logits and labels in two halves, by a permutation that the number of images alone decides."""
-    logits, labels = predictions.logits, predictions.labels
-    first = torch.zeros(len(labels), dtype=torch.bool)
-    first[first_rows(len(labels))] = True
-    return Predictions(logits[first], labels[first]), Predictions(logits[~first], labels[~first])
+    """Return logits, labels and features in two halves, by a permutation that the number of images alone decides."""
+    order = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(0))
+    is_first = torch.zeros(len(predictions), dtype=torch.bool)
+    is_first[order[: needed_count(0.5, len(predictions))]] = True
 
+    def select(rows: Tensor) -> Predictions:
+        features = predictions.features[rows] if predictions.features is not None else None
+        return Predictions(predictions.logits[rows], predictions.labels[rows], features=features)
 
-def first_rows(count: int) -> Tensor:
-    """Return the rows of the first half of so many images, in order; see `halves`."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    return order[: needed_count(0.5, count)].sort().values
+    return select(is_first), select(~is_first)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regmixup import metrics
 from regmixup.deployment.calibration import MSP
 from regmixup.deployment.job import FEATURES, Job
 from regmixup.deployment.predictor import Predictor
-from regmixup.deployment.probe import Features, compute_features
+from regmixup.deployment.probe import predict_files
 from regmixup.metrics.scores import SCORES
 from regmixup.metrics.scores.features import KNN, default_k
 from regmixup.names import percent
+from regmixup.posthoc.base import required
 from regmixup.storage import load_tensors
 from regmixup.training.run import Run
 from regmixup.types import Predictions
@@ -36,11 +36,8 @@ def predict_outliers(job: Job, run: Run) -> Predictions | None:
     """Return logits and features of the user's images of no class; None without any."""
     if (outliers := job.outliers) is None:
         return None
-    model = run.model(device=job.device)
-    features = compute_features(model, outliers, replace(run.config, precision="float32"), outliers.classes).values
-    with torch.no_grad():
-        logits = model.head(features.to(job.device)).cpu()
-    return Predictions(logits, outliers.labels, features=features)
+    config = replace(run.config, precision="float32")
+    return predict_files(run.model(device=job.device), outliers, config, outliers.classes)
 
 
 def measure_detection(
@@ -49,14 +46,12 @@ def measure_detection(
     """Return the AUROC of each score; nothing where there are no images to detect. outliers: see `predict_outliers`."""
     if outliers is None:
         return {}
-    bank = _train_features(job, run)
-    k = suggest_k(bank.labels)
-    neighbours = KNN(k=k).fit(bank.values)
+    k = suggest_k(job.photos.parts["train"].labels)
+    neighbours = KNN(k=k).fit(_train_features(job, run))
 
     def scores(predictions: Predictions) -> dict[str, Tensor]:
-        assert predictions.features is not None
         by_name = {name: SCORES[name](predictions.logits) for name in dict.fromkeys((predictor.score, MSP))}
-        return by_name | {"knn": neighbours(predictions.features)}
+        return by_name | {"knn": neighbours(required(predictions, "features", "kNN"))}
 
     inside = scores(test)
     return {
@@ -92,10 +87,10 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     )
 
 
-def _train_features(job: Job, run: Run) -> Features:
+def _train_features(job: Job, run: Run) -> Tensor:
     """Return the features of the train images: those that the probe was fitted on, or those of a trained backbone."""
     stored = job.work_folder() / FEATURES
     if run.config.epochs == 0 and stored.is_file():
-        tensors, _ = load_tensors(stored)
-        return Features(tensors["features"], tensors["labels"])
-    return compute_features(run.model(device=job.device), job.photos.parts["train"], run.config, job.photos.classes)
+        return load_tensors(stored)[0]["features"]
+    train = predict_files(run.model(device=job.device), job.photos.parts["train"], run.config, job.photos.classes)
+    return required(train, "features", "kNN")

@@ -55,8 +55,9 @@ class Architecture:
     head: Head
 
     @classmethod
-    def of(cls, run: Run, record: Mapping[str, Any]) -> Architecture:
-        """Return how the network of a run is built. record: the run's, see `Run.provenance`."""
+    def of(cls, run: Run) -> Architecture:
+        """Return how the network of a finished run is built."""
+        record = run.provenance()
         return cls(
             network=run.config.network,
             num_classes=len(record["classes"]),

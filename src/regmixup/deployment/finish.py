@@ -41,15 +41,15 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     job.say("finishing    predictions for validation and test, temperature, threshold, report page")
     name = job.photos.parts["validation"].name
     validation = {model: run.predict(name, device=job.device) for model, run in candidates.items()}
-    right = _count_right(job, validation)
-    chosen = _choose(job, right)
+    counts = _count_right(job, validation)
+    chosen = _choose(job, counts)
     run = candidates[chosen]
     outliers = predict_outliers(job, run)
     predictor = _calibrate(job, run, validation[chosen], outliers)
     test = replace(_predict_test(job, run), dataset="test")
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     detection = measure_detection(job, run, predictor, test, outliers)
-    record = _record(job, right, predictor, measured, detection)
+    record = _record(job, counts, predictor, measured, detection)
     _keep_earlier(job, run, record)
     predictor.save(run.folder / FITTED)
     write_table(run.folder / FINETUNED, record)
@@ -65,21 +65,23 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
     return run
 
 
-def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, int]:
-    """Return how many of the validation images that make choices each model has right."""
-    rows, right = job.choosing_rows, {}
+def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, dict[str, int]]:
+    """Return of how many validation images, which make choices, each model has how many right."""
+    counts = {}
     for name, predictions in validation.items():
-        right[name] = len(rows) - int(wrong(predictions)[rows].sum())
-        job.say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
-    return right
+        choosing = job.choosing(predictions)
+        right, images = int((~wrong(choosing)).sum()), len(choosing)
+        job.say(f"{name:<13}{percent(right / images)} of {images} validation images right")
+        counts[name] = {"right": right, "images": images}
+    return counts
 
 
-def _choose(job: Job, right: dict[str, int]) -> str:
+def _choose(job: Job, counts: dict[str, dict[str, int]]) -> str:
     """Return the model that has most images right, among equals the fine-tuned one."""
-    chosen = max(reversed(right), key=right.__getitem__)
-    if chosen == "linear probe" and len(right) > 1:
+    chosen = max(reversed(counts), key=lambda name: counts[name]["right"])
+    if chosen == "linear probe" and len(counts) > 1:
         job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
-    elif len(right) > 1:
+    elif len(counts) > 1:
         job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
     return chosen
 
@@ -109,15 +111,14 @@ def _predict_test(job: Job, run: Run) -> Predictions:
 
 
 def _record(
-    job: Job, right: Mapping[str, int], predictor: Predictor, measured: Measured, detection: Mapping[str, Any]
+    job: Job, counts: Mapping[str, Any], predictor: Predictor, measured: Measured, detection: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what finetune.json has."""
-    images = len(job.choosing_rows)
     return {
         "photos": job.photos.record(),
         "init": asdict(job.initial),
         "chosen": measured.models[0].name,
-        "validation": {name: {"right": count, "images": images} for name, count in right.items()},
+        "validation": counts,
         "score": predictor.score,
         "acceptance": job.request.acceptance,
         "risk": job.request.risk,

@@ -16,26 +16,25 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from regmixup import methods
 from regmixup.config import fingerprint
 from regmixup.data.images import FolderSet
-from regmixup.deployment.calibration import Calibration, first_rows
+from regmixup.deployment.calibration import Calibration, halves
 from regmixup.deployment.export import check_format
 from regmixup.deployment.folder import Advance, PhotoFolder, check_outliers, find_outliers, find_photos, inspect
-from regmixup.deployment.probe import Features, Plan, compute_features, fit_probe, measure_pace, plan_epochs
+from regmixup.deployment.probe import Plan, build_network, fit_probe, measure_pace, plan_epochs, predict_files
 from regmixup.deployment.request import Request
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import percent, shortened
-from regmixup.networks import build, check_network
+from regmixup.networks import check_network
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.networks.precision import check_precision
 from regmixup.objectives import has_loss
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
-from regmixup.training.run import Run
+from regmixup.types import Predictions
 
 BASE = "imagenet-resnet50"
 """The recipe of image files, whatever the backbone: its crops, its colours, and what the paper chose for a method."""
@@ -118,9 +117,7 @@ def _check_weights(request: Request) -> InitialWeights:
     All of the backbone's must be there: a probe on partly random features would be poor, and nothing would say why.
     """
     config = configure(BASE, network=request.backbone, init=request.init, **expected_images(request))
-    with torch.random.fork_rng([]):
-        model = build(request.backbone, num_classes=1, image_size=config.image_size)
-    side = config.image_size
+    model, side = build_network(config, num_classes=1), config.image_size
     _check_patches(model, request.backbone, side)
     initial = load_initial_weights(model, config, input_shape=(3, side, side))
     if random := [name for name in initial.initialised if not name.startswith("head.")]:
@@ -199,11 +196,9 @@ class Job:
             return None
         return balanced_weight(self.photos.parts["train"].labels, len(self.photos.classes))
 
-    @property
-    def choosing_rows(self) -> Tensor:
-        """The validation images that make choices. With a promise, half of them test it and have no part in any."""
-        size = len(self.photos.parts["validation"])
-        return torch.arange(size) if self.request.risk is None else first_rows(size)
+    def choosing(self, validation: Predictions) -> Predictions:
+        """Return those for images that make choices. With a promise, half of them test it and have no part in any."""
+        return validation if self.request.risk is None else halves(validation)[0]
 
     def configure(self, *, epochs: int, init: str = "", method: str = "") -> TrainConfig:
         """Return the configuration of fine-tuning, by default with the method asked for, or of the probe: 0 epochs."""
@@ -286,24 +281,22 @@ class Job:
         self.say(f"features     of {count:,} images are computed by the frozen backbone, then the probe is fitted")
         begun = time.monotonic()
         config = resolve(self.configure(epochs=0), self.device)
-        shape = (3, config.image_size, config.image_size)
-        with torch.random.fork_rng([]):
-            model = Run(Path(), config).build(num_classes=len(self.photos.classes), input_shape=shape)
-        load_initial_weights(model, config, input_shape=shape)
+        model = build_network(config, len(self.photos.classes))
+        load_initial_weights(model, config, input_shape=(3, config.image_size, config.image_size))
         model.to(self.device)
         self.advance("features", 0, count)
-        features = partial(
-            compute_features,
+        predict = partial(
+            predict_files,
             model,
             config=config,
             classes=self.photos.classes,
             advance=lambda done: self.advance("features", done, count),
         )
-        train_features, (values, labels) = features(train_images), features(validation_images)
-        validation = Features(values[self.choosing_rows], labels[self.choosing_rows])
-        head = fit_probe(train_features, validation, len(self.photos.classes), self.class_weight)
+        train, validation = predict(train_images), predict(validation_images)
+        head = fit_probe(train, self.choosing(validation), self.class_weight)
         model.head.load_state_dict({"weight": head.weight, "bias": head.bias})
-        save_tensors(path.with_name(FEATURES), {"features": train_features.values, "labels": train_features.labels}, {})
+        assert train.features is not None
+        save_tensors(path.with_name(FEATURES), {"features": train.features, "labels": train.labels}, {})
         # A run is named by the checksum of this file: images of other names or classes may give the same weights.
         images = f"{train_images.fingerprint}-{validation_images.fingerprint}"
         save_tensors(path, model.state_dict(), {"decay": str(head.decay), "images": images})

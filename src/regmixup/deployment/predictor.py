@@ -25,13 +25,12 @@ from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import Conformal, MeanField
-from regmixup.posthoc.temperature import check_logits
 from regmixup.predictions.forward import pair_of, weights_device
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import AS_TRAINED, match_channels, reader
 from regmixup.training.run import Run
-from regmixup.types import Predictions, as_tensor, look_like_probabilities
+from regmixup.types import Predictions, as_tensor, refuse_probs
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Predictor(Facts):
         module = Deployable(copy.deepcopy(unwrapped(model)), normalize=normalize)
         batches = (pair_of(batch, "validation_loader") for batch in validation_loader)
         logits, labels, shape, are_pixels = _forward(module, batches, "validation_loader", normalize=normalize)
-        validation, classes = Predictions(*check_logits(logits, labels)), logits.shape[1]
+        validation, classes = Predictions(logits, labels), logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
@@ -172,14 +171,14 @@ class Predictor(Facts):
     @classmethod
     def from_calibrated(cls, run: Run, network: nn.Module, calibrated: Calibrated, *, validation: str) -> Predictor:
         """Return the predictor of a run and its network. validation: the dataset that the other values fit."""
-        record = run.provenance()
+        architecture = Architecture.of(run)
         facts = Facts(
-            class_names=tuple(record["classes"]),
-            input_shape=tuple(record["input"]),
+            class_names=tuple(run.provenance()["classes"]),
+            input_shape=architecture.input_shape,
             transform=run.transform(),
             validation=validation,
             fingerprint=run.fingerprint,
-            architecture=Architecture.of(run, record),
+            architecture=architecture,
             **vars(calibrated),
         )
         return cls._of(network, facts)
@@ -368,8 +367,7 @@ def _forward(
     if shape is None or not logits:
         raise ValueError(f"{name} must hold at least one batch, got none")
     collected = torch.cat(logits)
-    if collected.shape[1] > 1 and look_like_probabilities(collected):
-        raise ValueError("the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax")
+    refuse_probs(collected, "the model's logits", remedy="leave out its softmax")
     return _Forwarded(collected, torch.cat(labels), shape, are_pixels)
 
 

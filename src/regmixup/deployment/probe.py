@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +25,12 @@ from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.images import FolderSet, labels_among
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast, products
+from regmixup.posthoc.base import required
+from regmixup.predictions import predict_batches
 from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.loading import evaluation_transform, reader, train_transform
 from regmixup.training.run import Run
+from regmixup.types import Predictions
 
 PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
@@ -44,13 +47,6 @@ _REPEATS = 3
 """Measured steps, of which the shortest counts: the first one, and what else runs here, only add to it."""
 
 
-class Features(NamedTuple):
-    """Features (N, D) of images and their labels (N,), on the CPU."""
-
-    values: Tensor
-    labels: Tensor
-
-
 class ProbeHead(NamedTuple):
     """A linear head: weight (K, D), bias (K,), fitted with this decay; accuracy and NLL on the validation images."""
 
@@ -61,46 +57,52 @@ class ProbeHead(NamedTuple):
     nll: float
 
 
-@torch.no_grad()
-def compute_features(
+def build_network(config: TrainConfig, num_classes: int) -> Classifier:
+    """Return the network of a training, freshly initialised, and leave torch's random numbers as they are."""
+    with torch.random.fork_rng([]):
+        return Run(Path(), config).build(num_classes=num_classes, input_shape=(3, config.image_size, config.image_size))
+
+
+def predict_files(
     model: Classifier,
     images: FolderSet,
     config: TrainConfig,
     classes: Sequence[str],
     advance: Callable[[int], object] = lambda _: None,
-) -> Features:
-    """Return the features of image files as evaluation sees them. classes: those of the model, by name.
+) -> Predictions:
+    """Return logits and features of image files as evaluation sees them. classes: those of the model, by name.
 
     advance: called with the number of images of every batch when it is done.
     """
-    device = next(model.parameters()).device
+    assert config.precision != "auto"  # it is resolved
     read = reader(evaluation_transform(config, files=True), (config.image_size, config.image_size))
-    features = []
-    model.eval()
-    for part in images.parts(read, size=_BATCH):
-        with products(config.precision), autocast(config.precision, device):
-            features.append(model.features(part.images.to(device)).float().cpu())
-        advance(len(part))
-    return Features(torch.cat(features), labels_among(images.classes, classes)[images.labels])
+    known = labels_among(images.classes, classes)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for part in images.parts(read, size=_BATCH):
+            yield part.images, known[part.labels]
+            advance(len(part))
+
+    return predict_batches(model, batches(), dataset=images.name, precision=config.precision)
 
 
-def fit_probe(
-    train: Features, validation: Features, num_classes: int, class_weight: Sequence[float] | None = None
-) -> ProbeHead:
+def fit_probe(train: Predictions, validation: Predictions, class_weight: Sequence[float] | None = None) -> ProbeHead:
     """Fit a linear head on features; of several decays, the one with the best validation accuracy, then NLL.
 
     class_weight: one per class, for the loss of the train images.
 
     >>> x = torch.tensor([[-1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
-    >>> head = fit_probe(Features(x, torch.tensor([0, 0, 1, 1])), Features(x, torch.tensor([0, 0, 1, 1])), 2)
+    >>> images = Predictions(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), features=x)
+    >>> head = fit_probe(images, images)
     >>> head.accuracy, (x @ head.weight.T + head.bias).argmax(dim=1).tolist()
     (1.0, [0, 0, 1, 1])
     """
-    values = train.values.double()
+    values, new_values = (required(part, "features", "a linear probe").double() for part in (train, validation))
+    num_classes = train.logits.shape[1]
     mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
     # A feature that never changes has no information, and dividing by its deviation would blow up new values.
     scale = torch.where(std > 1e-6 * (1 + mean.abs()), 1 / std.clamp_min(1e-12), 0.0)
-    z, z_validation = (values - mean) * scale, (validation.values.double() - mean) * scale
+    z, z_validation = (values - mean) * scale, (new_values - mean) * scale
     w = nn.Parameter(z.new_zeros(num_classes, z.shape[1]))
     b = nn.Parameter(z.new_zeros(num_classes))
     weights = z.new_ones(num_classes) if class_weight is None else z.new_tensor(class_weight)
@@ -135,9 +137,7 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -
     accelerator, two processes at least decode while it computes, and the slower of both counts.
     """
     config, count = resolve(config, device), min(_TRIED, len(images))
-    with torch.random.fork_rng([]):
-        shape = (3, config.image_size, config.image_size)
-        model = Run(Path(), config).build(num_classes=len(images.classes), input_shape=shape).to(device).train()
+    model = build_network(config, len(images.classes)).to(device).train()
     sample = images.select(torch.arange(count) * len(images) // count)
     transform = train_transform(config, shape=images.shape)
     begun = time.perf_counter()

@@ -84,7 +84,7 @@ def publish(
         run=run,
         record=record,
         tuned=tuned,
-        architecture=Architecture.of(run, record),
+        architecture=Architecture.of(run),
         predictor=predictor,
         results=list(_measure(run, predictor, test)),
         name=folder.resolve().name,
