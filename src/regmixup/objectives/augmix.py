@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.augmentations.augmix_chains import AugMixChains
-from regmixup.config import check_number, introduced
+from regmixup.config import check_count, check_number, introduced
 from regmixup.losses import LossLike, image_losses
 from regmixup.mixing import Draw, ImageSize, full_precision, repeat
 from regmixup.networks.outputs import logits_of
@@ -67,6 +67,7 @@ class AugMix(Objective):
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.jsd_weight == 0:
             return Draw()
+        check_count("batch_size", batch_size, least=0)
         return self.chains.draw(_VERSIONS * batch_size, image_size, generator)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:

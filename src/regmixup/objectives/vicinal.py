@@ -48,6 +48,7 @@ class Vicinal(Objective):
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.eta == 0:
             return Draw()
+        check_count("batch_size", batch_size, least=0)
         return self.transform.draw(self.samples * batch_size, image_size, generator)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
