@@ -5,7 +5,8 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -13,7 +14,20 @@ import torch
 
 import regmixup.config
 from regmixup import recipes
-from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint, introduced
+from regmixup.config import (
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Share,
+    check_count,
+    check_fields,
+    check_number,
+    decode,
+    encode,
+    fingerprint,
+    introduced,
+)
 from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
 from regmixup.objectives.alternate import Alternate
@@ -36,6 +50,16 @@ class BigLeaf(Leaf):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bounded:
+    rate: Positive = 1.0
+    limit: NotNegative | None = 0.0
+    share: Share = 0.5
+    size: Count = 1
+    freeze: CountOrZero | Literal["always"] = 0
+    level: Annotated[CountOrZero, partial(check_number, most=10), "a note of others"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tree:
     name: str
     leaf: Leaf = Leaf()
@@ -47,7 +71,7 @@ class Tree:
     notes: dict[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
 
 FULL = Tree(
@@ -217,9 +241,33 @@ class TestChecks:
             check_count("padding", -1, least=0)
 
     def test_choices_name_the_field_the_nearest_and_the_options(self):
-        check_choices(Leaf(kind_of="hard"))
+        check_fields(Leaf(kind_of="hard"))
         with pytest.raises(ValueError, match="unknown kind_of 'sotf': did you mean 'soft'\\? Available: hard, soft"):
-            check_choices(Leaf(kind_of="sotf"))
+            check_fields(Leaf(kind_of="sotf"))
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"rate": 0}, "rate must be a finite number > 0, got 0"),
+            ({"rate": None}, "rate must be a finite number > 0, got None"),
+            ({"limit": -1.0}, "limit must be a finite number >= 0, got -1.0"),
+            ({"share": 1}, "share must be a finite number >= 0 and < 1, got 1"),
+            ({"size": 0}, "size must be an integer >= 1, got 0"),
+            ({"freeze": "never"}, "freeze must be an integer >= 0, got 'never'"),
+            ({"level": -1}, "level must be an integer >= 0, got -1"),
+            ({"level": 11}, "level must be a finite number <= 10, got 11"),
+        ],
+    )
+    def test_numbers_lie_within_the_bounds_of_their_type(self, changes, message):
+        check_fields(Bounded())
+        check_fields(Bounded(limit=None, freeze="always", level=10))
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            check_fields(Bounded(**changes))
+
+    def test_a_type_within_bounds_is_stored_and_read_as_the_plain_one(self):
+        assert decode(Bounded, through_json(Bounded(freeze="always"))) == Bounded(freeze="always")
+        with pytest.raises(ValueError, match=r"^config\.limit must be Optional\[float\], got 'high'$"):
+            decode(Bounded, {"limit": "high"})
 
 
 class TestFieldsThatLeft:

@@ -15,9 +15,9 @@ import math
 import numbers
 import operator
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regmixup.names import check_name, unknown
 
@@ -61,14 +61,37 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # slow, and a study has hundreds of configurations
+Positive = Annotated[float, partial(check_number, above=0)]
+NotNegative = Annotated[float, partial(check_number, least=0)]
+Share = Annotated[float, partial(check_number, least=0, below=1)]
+Count = Annotated[int, partial(check_count, least=1)]
+CountOrZero = Annotated[int, partial(check_count, least=0)]
+"""Types of fields that hold numbers within bounds. `check_fields` makes the checks of any type that is annotated so."""
+
+# Slow, and a study has hundreds of configurations.
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
+_hints_with_checks: Callable[[type], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
 
 
-def check_choices(config: object) -> None:
-    """Raise for a `Literal` field of a dataclass that holds something else."""
-    for name, hint in _hints(type(config)).items():
-        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
-            raise unknown(name, getattr(config, name), map(str, get_args(hint)))
+def check_fields(config: Any) -> None:
+    """Raise for a field of a dataclass that is none of the choices of its `Literal`, or a number out of its bounds.
+
+    >>> Noise = dataclasses.make_dataclass("Noise", [("sigma", Positive | None)])
+    >>> check_fields(Noise(None))
+    >>> check_fields(Noise(0.0))
+    Traceback (most recent call last):
+    ValueError: sigma must be a finite number > 0, got 0.0
+    """
+    for name, hint in _hints_with_checks(type(config)).items():
+        value, options = getattr(config, name), _options(hint)
+        choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+        if value in choices or (value is None and NoneType in options):
+            continue
+        if get_origin(hint) is Literal:
+            raise unknown(name, value, map(str, choices))
+        for check in (note for option in options for note in getattr(option, "__metadata__", ())):
+            if isinstance(check, partial):
+                check(name, value)
 
 
 def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) -> Any:

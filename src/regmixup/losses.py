@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_number
+from regmixup.config import NotNegative, Positive, Share, check_fields, check_number
 from regmixup.mixing import can_look, full_precision, made_once, repeat
 
 __all__ = ["LOSSES", "BinaryCrossEntropy", "CrossEntropy", "Focal", "LogitNorm", "Loss", "balanced_weight"]
@@ -41,6 +41,9 @@ class Loss(ABC):
 
     retired: ClassVar[dict[str, Any]] = {"ignore_index": None}
     """Fields that left with the value that stored configurations must have; see `config.decode`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -58,11 +61,11 @@ class CrossEntropy(Loss):
     weight: tuple[float, ...] | None = None
     """w, one number >= 0 per class, kept as a tuple if given as a list, array or tensor; None weighs all classes by 1.
     The mean over the batch divides by N, not by the sum of the labels' weights."""
-    smoothing: float = 0.0
+    smoothing: Share = 0.0
     """s, from 0 to below 1."""
 
     def __post_init__(self) -> None:
-        check_number("smoothing", self.smoothing, least=0, below=1)
+        super().__post_init__()
         if self.weight is not None:
             numbers = self.weight.tolist() if hasattr(self.weight, "tolist") else self.weight
             for number in numbers:
@@ -89,11 +92,8 @@ class Focal(Loss):
     tensor([0.1733])
     """
 
-    gamma: float = 2.0
+    gamma: NotNegative = 2.0
     """>= 0: how fast well classified images lose weight; 0 is cross-entropy."""
-
-    def __post_init__(self) -> None:
-        check_number("gamma", self.gamma, least=0)
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         log_probs = logits.log_softmax(dim=1)
@@ -112,11 +112,8 @@ class LogitNorm(Loss):
     tensor([0.5981])
     """
 
-    tau: float = 0.04
+    tau: Positive = 0.04
     """> 0: temperature; 0.04 on CIFAR-10 in the paper."""
-
-    def __post_init__(self) -> None:
-        check_number("tau", self.tau, above=0)
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(logits, dim=1, keepdim=True) + 1e-7  # the released code's

@@ -235,17 +235,14 @@ def take(draw: Draw, name: str, shape: tuple[int, ...], objective: object) -> Te
     return tensor
 
 
-def take_pairs(draw: Draw, batch_size: int, objective: Any) -> tuple[Tensor, Tensor]:
+def take_pairs(draw: Draw, batch_size: int, objective: Any, *, boxed: bool = False) -> tuple[Tensor, Tensor]:
     """Return lambda and partner of every mixed image, each (m N,): the m samples of the batch one after the other.
 
     objective: one with the fields `lam` and `samples`, which decide the shapes of its draw.
+    boxed: whether it pastes boxes.
     """
-    if draw.box is not None:  # whose lambda is a share of pixels
+    if draw.box is not None and not boxed:  # whose lambda is a share of pixels
         raise ValueError(f"draw.box must be None for {objective}, got boxes: was it drawn by another objective?")
-    return _take_pairs(draw, batch_size, objective)
-
-
-def _take_pairs(draw: Draw, batch_size: int, objective: Any) -> tuple[Tensor, Tensor]:
     samples = objective.samples
     leading = () if samples == 1 else (samples,)
     lam = take(draw, "lam", leading if objective.lam == "batch" else (*leading, batch_size), objective)
@@ -256,7 +253,7 @@ def _take_pairs(draw: Draw, batch_size: int, objective: Any) -> tuple[Tensor, Te
 def take_boxes(draw: Draw, x: Tensor, objective: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
     check_images(x)
-    lam, partner = _take_pairs(draw, len(x), objective)
+    lam, partner = take_pairs(draw, len(x), objective, boxed=True)
     assert draw.lam is not None
     box = take(draw, "box", (*draw.lam.shape, 4), objective)
     return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from regmixup.config import check_choices, check_count, check_number, introduced
+from regmixup.config import (
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Share,
+    check_count,
+    check_fields,
+    check_number,
+    introduced,
+)
 from regmixup.names import check_name
 
 BACKBONE = "timm/tf_efficientnet_lite0"
@@ -55,15 +66,15 @@ class Recipe:
     validation: str = introduced("")
     """Dataset that is predicted after every epoch, for the history and for `select`; never a test set. Empty: none or,
     where `select` needs one, the one that belongs to the train set."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
-    shards: int | None = None
+    shards: Count | None = None
     """Parts that a batch is split into, each with its own partners and batch-norm statistics; the gradient is that of
     the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
     batch_norm: Literal["local"] = "local"
     """Batch norm in training has the statistics of each shard; the running ones are means over the shards. The only
     value: fingerprints hold it."""
-    lr: float = 0.1
+    lr: Positive = 0.1
     """Largest learning rate."""
     schedule: Literal["cosine", "step", "linear"] = "cosine"
     """cosine: to `min_lr`, per step. step: times `lr_decay` at each of the `milestones`. linear: straight from the end
@@ -72,66 +83,66 @@ class Recipe:
     """Where the cosine, or the line, ends."""
     milestones: tuple[int, ...] = ()
     """Epochs at which the step schedule lowers the learning rate; one beyond the last epoch has no effect."""
-    lr_decay: float = 0.1
+    lr_decay: NotNegative = 0.1
     """Factor of the step schedule."""
-    warmup_epochs: float = 0.0
+    warmup_epochs: NotNegative = 0.0
     """Linear warm-up from `warmup_lr` to `lr`, in epochs; they are the first ones of the schedule, not before it."""
     warmup_lr: float = 0.0
     """Learning rate at the first step of a warm-up."""
-    cooldown_epochs: int = 0
+    cooldown_epochs: CountOrZero = 0
     """Epochs after the schedule's own, at the learning rate that it ends with."""
     optimizer: Literal["sgd", "adamw"] = introduced("sgd")
     """sgd: with momentum and coupled weight decay. adamw: Adam with decoupled weight decay."""
-    momentum: float = 0.9
+    momentum: Share = 0.9
     """Momentum of SGD."""
     nesterov: bool = True
     """Nesterov momentum of SGD."""
     betas: tuple[float, ...] = introduced((0.9, 0.999))
     """Decay of AdamW's running means of the gradient and of its square."""
-    weight_decay: float = 5e-4
+    weight_decay: NotNegative = 5e-4
     """Weight decay: added to the gradient by SGD, times the learning rate taken off the weights by AdamW."""
     decay_on: Literal["all", "weights", "backbone"] = "all"
     """Decay of all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
-    clip_norm: float | None = introduced(None)
+    clip_norm: Positive | None = introduced(None)
     """Largest norm of the gradient of all weights together; a longer one is scaled down to it."""
-    freeze: int | Literal["always"] = introduced(0)
+    freeze: CountOrZero | Literal["always"] = introduced(0)
     """Epochs at the start in which the head alone learns, on a backbone in evaluation mode; always: for good."""
-    ema: float = introduced(0.0)
+    ema: Share = introduced(0.0)
     """Decay d of a running mean of weights and buffers, the model that is evaluated and exported; 0 for none. After t
     updates it is min(d, (1 + t) / (10 + t)), so that a short run forgets where it began."""
     average: Literal["none", "swa"] = introduced("none")
     """swa: the model is the plain mean of the weights at the ends of the last epochs (SWA), with batch-norm statistics
     of what the objective forwards. none: the last weights, or the running mean that `ema` asks for."""
-    average_from: float = introduced(0.75)
+    average_from: Share = introduced(0.75)
     """Share of the epochs after which SWA begins."""
     average_lr: float | None = introduced(None)
     """Constant learning rate while SWA averages, at most `lr`; None keeps the schedule's."""
     sharpness: Literal["none", "sam", "friendly"] = introduced("none")
     """sam: update by the gradient where the loss is high nearby, at twice the cost (SAM). friendly: look for that place
     along what the gradient has beyond its running mean (Friendly-SAM)."""
-    rho: float = introduced(0.05)
+    rho: Positive = introduced(0.05)
     """Distance from the weights to that place."""
-    crop_padding: int = 4
+    crop_padding: CountOrZero = 4
     """Random crops from images padded by this many zero pixels; 0 for none."""
     flip: bool = True
     """Random left-right flips."""
-    image_size: int = 224
+    image_size: Count = 224
     """Side of the random resized crops when training on image files; images in memory keep their own size."""
     orient: bool = introduced(False)
     """Rotate image files by their EXIF orientation, as viewers show photographs of phones; also for evaluation and
     wherever the model is used. Off: pixels as they are stored, as in torchvision's ImageFolder and on ImageNet."""
-    crop_area: float = introduced(0.08)
+    crop_area: Annotated[float, partial(check_number, above=0, most=1)] = introduced(0.08)
     """Smallest share of an image file's area that a random resized crop shows; 1 for almost the whole image."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
     """The interpolation of crops of image files; random: bilinear or bicubic, drawn for every image (timm)."""
-    color_jitter: float = 0.4
+    color_jitter: NotNegative = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
-    rand_augment: int = introduced(0)
+    rand_augment: CountOrZero = introduced(0)
     """Operations of RandAugment (torchvision's) per image, 2 in its paper; 0 for none. Worker processes apply them,
     also to images in memory, which must be uint8."""
-    magnitude: int = introduced(9)
+    magnitude: Annotated[CountOrZero, partial(check_number, most=30)] = introduced(9)
     """Magnitude of RandAugment's operations, from 0 to 30."""
-    cutout: int = introduced(0)
+    cutout: CountOrZero = introduced(0)
     """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
     in its paper; 0 for none. The centre is uniform over the pixels; the last operation. The transform cutout fills with
     the mean of the batch instead."""
@@ -148,18 +159,10 @@ class Recipe:
     nothing is rounded. auto: bfloat16 on CUDA and float32 elsewhere."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.epochs == 0 and not self.init:
             raise ValueError(f"epochs must be an integer >= 1, got {self.epochs}: 0 keeps the weights that init names")
         check_count("epochs", self.epochs, least=0 if self.init else 1)
-        check_count("batch_size", self.batch_size)
-        check_count("image_size", self.image_size)
-        for name in ("crop_padding", "cooldown_epochs", "rand_augment", "magnitude", "cutout"):
-            check_count(name, getattr(self, name), least=0)
-        if self.shards is not None:
-            check_count("shards", self.shards)
-        if self.freeze != "always":
-            check_count("freeze", self.freeze, least=0)
         for name in ("milestones", "betas", "mean", "std"):
             numbers = getattr(self, name)
             if not isinstance(numbers, (tuple, list)):
@@ -171,18 +174,9 @@ class Recipe:
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
 
     def _check_rates(self) -> None:
-        """Check the numbers of the optimizer, the schedule and the augmentation."""
-        check_number("lr", self.lr, above=0)
+        """Check the numbers of the optimizer and the schedule that have to fit each other."""
         for name in ("min_lr", "warmup_lr"):
             check_number(name, getattr(self, name), least=0, most=self.lr)
-        for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
-            check_number(name, getattr(self, name), least=0)
-        for name in ("momentum", "ema"):
-            check_number(name, getattr(self, name), least=0, below=1)
-        check_number("magnitude", self.magnitude, most=30)
-        check_number("crop_area", self.crop_area, above=0, most=1)
-        check_number("average_from", self.average_from, least=0, below=1)
-        check_number("rho", self.rho, above=0)
         if self.average_lr is not None:
             check_number("average_lr", self.average_lr, above=0, most=self.lr)
         if self.average == "swa" and (self.ema > 0 or self.select != "last"):
@@ -190,8 +184,6 @@ class Recipe:
                 f"average must be none with a running mean or a selected epoch, got swa, ema {self.ema} and select "
                 f"{self.select}"
             )
-        if self.clip_norm is not None:
-            check_number("clip_norm", self.clip_norm, above=0)
         if self.optimizer == "adamw" and not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
             raise ValueError(f"betas must be two numbers >= 0 and < 1, got {self.betas}")
         if self.warmup_epochs > self.epochs:

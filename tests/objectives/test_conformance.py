@@ -350,6 +350,13 @@ def test_a_seed_in_place_of_a_generator_is_refused():
 
 
 @each_random_objective
+@pytest.mark.parametrize("batch_size", [-1, 2.5, "8"])
+def test_a_batch_size_that_is_no_count_is_refused_by_its_name(objective, batch_size):
+    with pytest.raises(ValueError, match=rf"^batch_size must be an integer >= 0, got {batch_size!r}$"):
+        objective.draw(batch_size, SIZE, seeded())
+
+
+@each_random_objective
 def test_a_draw_for_another_batch_size_and_an_empty_one_are_refused(objective):
     drawn = [draw for draw in draws_of(objective, batch_size=3) if draw != Draw(branch=draw.branch)]
     assert drawn

@@ -233,6 +233,16 @@ def look(plan, runs):
     return find_tasks(plan, runs, torch.device("cpu"), [runs])
 
 
+def test_records_without_seconds_or_loss_are_no_error(half_done):
+    plan, runs, stopped = half_done
+    lines = [{"epoch": 1, "loss": 0.5, "seconds": 10.0}, {"epoch": 2, "loss": 0.5}, {"epoch": 3, "seconds": 20.0}]
+    run_folder.write_history(stopped, lines)
+    assert measured_epoch(look(plan, runs)[1].run.config, runs) == 20.0
+    (line,) = (line for line in status_lines(look(plan, runs)) if str(stopped) in line)
+    assert "epoch 3/5, " in line
+    assert "loss" not in line
+
+
 def test_done_interrupted_and_waiting_runs(half_done):
     plan, runs, _ = half_done
     tasks = look(plan, runs)

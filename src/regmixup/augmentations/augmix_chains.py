@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from regmixup.augmentations._operations import LOWEST_LEVEL, Step, apply_step, draw_steps
+from regmixup.augmentations._operations import Severity, Step, apply_step, draw_steps
 from regmixup.augmentations.basic import Augmentation, as_pixels
-from regmixup.config import check_count, check_number
+from regmixup.config import Count, Positive, check_count
 from regmixup.mixing import Draw, ImageSize, full_precision, sample_beta, sample_dirichlet, sample_uniform, take
 
 _MOST_OPERATIONS = 3  # of a chain of random depth
@@ -42,20 +44,14 @@ class AugMixChains(Augmentation):
     corruptions of CIFAR-C and ImageNet-C, are left out.
     """
 
-    alpha: float = field(default=1.0, kw_only=False)
+    alpha: Positive = field(default=1.0, kw_only=False)
     """Parameter of the Dirichlet and Beta distributions."""
-    width: int = 3
+    width: Count = 3
     """Chains per image."""
-    depth: int = -1
+    depth: Annotated[int, partial(check_count, least=-1)] = -1
     """Operations per chain; -1 draws 1, 2 or 3 for every chain."""
-    severity: float = 3.0
+    severity: Severity = 3.0
     """The highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code."""
-
-    def __post_init__(self) -> None:
-        check_number("alpha", self.alpha, above=0)
-        check_count("width", self.width)
-        check_count("depth", self.depth, least=-1)
-        check_number("severity", self.severity, least=LOWEST_LEVEL, most=10)
 
     @property
     def _longest(self) -> int:

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from regmixup import mixing
-from regmixup.config import check_count, check_number
+from regmixup.config import Count, NotNegative, check_fields
 from regmixup.mixing import Draw, ImageSize, can_look, check_images, full_precision, sample_normal, take, to_float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation(ABC):
     """Base of all augmentations. A subclass declares its fields and implements `draw` and `apply`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
@@ -52,12 +55,9 @@ class NoiseDraw(Draw):
 class GaussianNoise(Augmentation):
     """x + sigma e, e standard normal per pixel: the Gaussian vicinity of Section 2 of the paper. For any inputs."""
 
-    sigma: float = field(default=0.1, kw_only=False)
+    sigma: NotNegative = field(default=0.1, kw_only=False)
     """>= 0: standard deviation in units of pixels in [0, 1], that is before the network normalises. Noisy pixels are
     not clipped. The noise is drawn on the generator's device, N C H W numbers a step."""
-
-    def __post_init__(self) -> None:
-        check_number("sigma", self.sigma, least=0)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if not isinstance(image_size, tuple | list):
@@ -73,11 +73,8 @@ class GaussianNoise(Augmentation):
 class Cutout(Augmentation):
     """A square around a uniform pixel takes the mean colour of the batch; `Recipe.cutout` fills it with its `mean`."""
 
-    side: int = field(default=16, kw_only=False)
+    side: Count = field(default=16, kw_only=False)
     """Side in pixels; an odd one counts as 1 less. 16 on CIFAR-10 and 8 on CIFAR-100 in the paper of Cutout."""
-
-    def __post_init__(self) -> None:
-        check_count("side", self.side)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return Draw(box=mixing.sample_squares(self.side, batch_size, mixing.height_and_width(image_size), generator))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from regmixup.augmentations._operations import LOWEST_LEVEL, Step, apply_step, draw_steps
+from regmixup.augmentations._operations import Severity, Step, apply_step, draw_steps
 from regmixup.augmentations._pictures import COUNT, HEIGHTS, bank
 from regmixup.augmentations.basic import Augmentation, as_pixels
-from regmixup.config import check_count, check_number
+from regmixup.config import CountOrZero, Positive
 from regmixup.mixing import Draw, ImageSize, full_precision, height_and_width, sample_uniform, take
 from regmixup.names import check_name
 
@@ -50,19 +50,17 @@ class PixMix(Augmentation):
     at random. Images must be pixels, uint8 or floats in [0, 1].
     """
 
-    rounds: int = field(default=4, kw_only=False)
+    rounds: CountOrZero = field(default=4, kw_only=False)
     """K, the most rounds; 4 in the released code."""
-    beta: float = 3.0
+    beta: Positive = 3.0
     """> 0: the larger, the more an image keeps of itself in a round; 3 on CIFAR in the released code."""
-    severity: float = 3.0
+    severity: Severity = 3.0
     """The highest level of AugMix's operations, at most 10."""
     pictures: tuple[str, ...] = ("plasma", "gratings", "perlin")
     """Kinds of pictures, of plasma, gratings and perlin. Fog of CIFAR-C adds plasma, too, a grey one."""
 
     def __post_init__(self) -> None:
-        check_count("rounds", self.rounds, least=0)
-        check_number("beta", self.beta, above=0)
-        check_number("severity", self.severity, least=LOWEST_LEVEL, most=10)
+        super().__post_init__()
         if not self.pictures or not isinstance(self.pictures, tuple):
             raise ValueError(f"pictures must name one kind or more, in a tuple, got {self.pictures!r}")
         for kind in self.pictures:

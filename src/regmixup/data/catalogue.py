@@ -28,18 +28,11 @@ EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 """Four more, made for validation; not part of the benchmark."""
 DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "brightness", "contrast")
 SEVERITIES = (1, 2, 3, 4, 5)
-_CONTENT = {
-    "cifar10/train": "798c213aac55f7ab7d02b76cbdb1428ffe8f477cbce25514909bffc52d77b7c6",
-    "cifar10/test": "4d6d7ec4623dc87bc35721672fbe70b161b95c11dfe20044a2fbacecbc62185b",
-    "cifar100/train": "c18de31fa256fe940fb5e7caccc623b1cdab1dfd2d40872b7f24187c288e377f",
-    "cifar100/test": "90c204b283f6b208ab5f6d3b4bb2c4bb1f2cc2c16765021958647eefb4d42dbe",
-}
-"""See `reading.content_of`."""
 
 
 def _dataset(name: str, role: Role, reader: str, images: int, **fields: Any) -> Dataset:
     """Return a record whose benchmark is its family, unless it is named."""
-    fields = {"benchmark": name.partition("/")[0], "content": _CONTENT.get(name, ""), **fields}
+    fields = {"benchmark": name.partition("/")[0], **fields}
     return Dataset(name=name, role=role, reader=reader, images=images, **fields)
 
 
@@ -57,7 +50,6 @@ def _parts(whole: Dataset, fractions: tuple[float, float], *parts: tuple[str, Ro
             name=f"{whole.family}/{split}",
             role=role,
             images=round(fraction * whole.images) if whole.images else None,
-            content="",
             part=SplitPart(whole.name, fractions, (piece,)),
         )
         for piece, (fraction, (split, role)) in enumerate(zip(fractions, parts, strict=True))
@@ -77,7 +69,6 @@ def _listed(whole: Dataset, split: str, images: int, file: str, *without: str, r
         name=f"{whole.family}/{split}",
         role=role or whole.role,
         images=images,
-        content="",
         files=whole.files + lists,
         by_hand=f"`regmixup data fetch {whole.name}` gets the images; the lists are OpenOOD's, see docs/data.md",
         listed=ImageList(whole.name, lists[0], lists[1:]),
@@ -283,7 +274,7 @@ def get(name: str) -> Dataset | None:
     source = DATASETS.get(name.removeprefix("path:"))
     if source is None or not name.startswith("path:"):
         return source
-    return replace(source, name=name, role="shifted", images=20_000, content="")  # 1,000 pairs at 20 lambdas
+    return replace(source, name=name, role="shifted", images=20_000)  # 1,000 pairs at 20 lambdas
 
 
 def find(name: str, what: str = "dataset") -> Dataset:

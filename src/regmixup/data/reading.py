@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
     from regmixup.data.images import FolderSet, ImageSet
 
+CONTENT = {
+    "cifar10/train": "798c213aac55f7ab7d02b76cbdb1428ffe8f477cbce25514909bffc52d77b7c6",
+    "cifar10/test": "4d6d7ec4623dc87bc35721672fbe70b161b95c11dfe20044a2fbacecbc62185b",
+    "cifar100/train": "c18de31fa256fe940fb5e7caccc623b1cdab1dfd2d40872b7f24187c288e377f",
+    "cifar100/test": "90c204b283f6b208ab5f6d3b4bb2c4bb1f2cc2c16765021958647eefb4d42dbe",
+}
+"""What `content_of` returns for the datasets whose content is known."""
+
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
     """Load a dataset by name: "digits/train", "cifar10/test", "cifar10-c/fog/3", "path:cifar10/test", "folder:PATH".
@@ -114,9 +122,9 @@ def _read(dataset: Dataset, reader: str, root: Path) -> ImageSet | Any:
         return replace(images, info={**images.info, "rebuilt": "true"})
     if dataset.images is not None and len(images) != dataset.images:
         raise wrong_file(root / dataset.files[-1], f"{dataset.images} images", len(images))
-    if dataset.content and content_of(images) != dataset.content:
-        expected = f"pixels and labels with the hash {dataset.content}"
-        raise wrong_file(root / dataset.files[-1], expected, content_of(images))
+    known = CONTENT.get(dataset.name)
+    if known is not None and content_of(images) != known:
+        raise wrong_file(root / dataset.files[-1], f"pixels and labels with the hash {known}", content_of(images))
     return images
 
 

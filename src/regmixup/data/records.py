@@ -59,7 +59,6 @@ class Dataset:
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
     images: how many, of a part to the nearest.
     files: paths under the root; a folder's ends in a slash. Embedded datasets have none.
-    content: hash of the pixels and labels, where it is known; see `reading.content_of`.
     sources: what to fetch. by_hand: how to get it where that cannot be automated.
     part: for a part of a split. listed: for images of another dataset that a file lists.
     corruption, severity: for a corrupted test set; "" and 0 elsewhere.
@@ -71,7 +70,6 @@ class Dataset:
     benchmark: str = ""
     images: int | None = None
     files: tuple[str, ...] = ()
-    content: str = ""
     sources: tuple[Source, ...] = ()
     by_hand: str = ""
     part: SplitPart | None = None

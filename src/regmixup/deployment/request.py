@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import check_count, check_fields, check_number
 from regmixup.names import check_name
 from regmixup.recipes import BACKBONE
 
@@ -82,7 +82,7 @@ class Request:
     def __post_init__(self) -> None:
         check_number("minutes", self.minutes, above=0)
         check_number("lr", self.lr, above=0)
-        check_choices(self)
+        check_fields(self)
         for name, least in (("epochs", 0), ("image_size", 1), ("workers", 0), ("batch_size", 1)):
             if (count := getattr(self, name)) is not None:
                 check_count(name, count, least=least)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Annotated, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import Count, Positive, check_fields, check_number
 from regmixup.mixing import full_precision
 from regmixup.networks.contract import evaluated
 from regmixup.networks.power_iteration import PowerIteration, Top
@@ -27,15 +28,13 @@ class Constraint(ABC):
     A subclass declares its fields and implements `normalise`.
     """
 
-    iterations: int = 1
+    iterations: Count = 1
     """Power iterations per forward pass in training mode."""
-    warmup: int = 15
+    warmup: Count = 15
     """Power iterations at construction, so that a network can be evaluated before it is trained."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check_count("iterations", self.iterations)
-        check_count("warmup", self.warmup)
+        check_fields(self)
 
     @abstractmethod
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
@@ -129,16 +128,12 @@ class SpectralNorm(Constraint):
             [0.0000, 0.1250]])
     """
 
-    c: float = 0.5
+    c: Positive = 0.5
     """Bound > 0: 0.5 in the paper, chosen among 0.5, 0.75 and 1; 6 with the norm convolution for SNGP on CIFAR."""
     norm: Literal["matrix", "convolution"] = "matrix"
     """matrix: W as a matrix (out, in * kh * kw), as in the paper. convolution: the operator norm of the convolution on
     images of the size it really gets (for 1x1 kernels, the matrix's); on CUDA it follows
     `torch.backends.cudnn.allow_tf32`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("c", self.c, above=0)
 
     def image_shapes(self, backbone: nn.Module, example: Tensor) -> Shapes:
         if self.norm == "matrix":
@@ -176,14 +171,10 @@ class StableRank(Constraint):
     tensor([1.0000, 0.2582, 0.2582, 0.2582])
     """
 
-    ratio: float = 0.3
+    ratio: Annotated[float, partial(check_number, above=0, most=1)] = 0.3
     """Share of the full stable rank, above 0 and at most 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1
     leaves W / sigma. Where R is 1 although the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is
     u v^T and its gradient 0."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("ratio", self.ratio, above=0, most=1)
 
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
         unit = weight / top.sigma.clamp(min=1e-12)

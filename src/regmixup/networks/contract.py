@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regmixup.config import check_fields
 from regmixup.mixing import to_float
 
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
@@ -22,6 +23,9 @@ Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 @dataclass(frozen=True, kw_only=True)
 class Head(ABC):
     """The layer from features to logits. A subclass declares its fields and implements `build`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:

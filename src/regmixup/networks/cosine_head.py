@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regmixup.config import check_number
+from regmixup.config import Positive
 from regmixup.networks.contract import Head
 
 
@@ -24,11 +24,8 @@ class CosineHead(Head):
     [[8.0, 0.0]]
     """
 
-    scale: float = 8.0
+    scale: Positive = 8.0
     """SURE's value on CIFAR."""
-
-    def __post_init__(self) -> None:
-        check_number("scale", self.scale, above=0)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
         return Cosine(self.scale, feature_dim, num_classes)

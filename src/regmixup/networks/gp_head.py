@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number
+from regmixup.config import Count, Positive
 from regmixup.mixing import full_precision
 from regmixup.networks.contract import Head
 
@@ -28,18 +28,13 @@ class GPHead(Head):
     ((5, 3), (5, 1))
     """
 
-    num_features: int = 1024
+    num_features: Count = 1024
     """Random features: columns of W."""
-    kernel_std: float = 0.05
+    kernel_std: Positive = 0.05
     """Spread of W, whose columns are random orthogonal directions with the lengths of Gaussian vectors; its inverse is
     the length scale of the kernel."""
-    ridge: float = 1.0
+    ridge: Positive = 1.0
     """s: noise variance of the regression."""
-
-    def __post_init__(self) -> None:
-        check_count("num_features", self.num_features)
-        check_number("kernel_std", self.kernel_std, above=0)
-        check_number("ridge", self.ridge, above=0)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
         return GaussianProcess(self, feature_dim, num_classes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number
+from regmixup.config import Count, Positive, Share
 from regmixup.networks.contract import Head
 
 
@@ -28,21 +28,14 @@ class RBFHead(Head):
     ((5, 3), True)
     """
 
-    embedding_dim: int | None = None
+    embedding_dim: Count | None = None
     """Rows of W_c; None for as many as there are features."""
-    length_scale: float = 0.1
+    length_scale: Positive = 0.1
     """Width of the kernels; distances are means over the embedding."""
-    momentum: float = 0.999
+    momentum: Share = 0.999
     """g: the share of the centroids that a step keeps."""
-    initial_count: float = 13.0
+    initial_count: Positive = 13.0
     """n_c before training: about the images of a class in a batch (13 for 128 images of 10 classes)."""
-
-    def __post_init__(self) -> None:
-        if self.embedding_dim is not None:
-            check_count("embedding_dim", self.embedding_dim)
-        check_number("length_scale", self.length_scale, above=0)
-        check_number("momentum", self.momentum, least=0, below=1)
-        check_number("initial_count", self.initial_count, above=0)
 
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
         return RadialBasis(self, feature_dim, num_classes)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_choices
+from regmixup.config import check_fields
 from regmixup.losses import LOSSES, LossLike
 from regmixup.mixing import Draw, ImageSize, check_boxes, to_float
 from regmixup.networks.outputs import warn_of_softmax
@@ -29,7 +29,7 @@ class Objective(ABC):
     """The only head, by name, whose logits the loss understands; "" for a loss of any logits."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         loss = getattr(self, "loss", None)
         if not (loss is None or callable(loss)) or isinstance(loss, type):
             contract = "None or a callable (logits, soft targets) -> (N,), such as rm.losses.Focal()"

@@ -31,9 +31,7 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
             f"model must be an nn.Module, whose batch norm is found, for passes='separate-clean', got {model!r}"
         )
     logits = logits_of(model, clean)
-    if passes == "separate":
-        return logits, logits_of(model, changed)
-    tracking = batch_norms(model)
+    tracking = batch_norms(model) if passes == "separate-clean" else []
     for layer in tracking:
         layer.track_running_stats = False  # in training mode it normalises by the batch all the same
     try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ class Alternate(Objective):
     """The objective of the steps whose coin falls on heads."""
     second: Objective = field(kw_only=False)
     """The objective of the other steps."""
-    probability: float = 0.5
+    probability: Annotated[float, partial(check_number, least=0, most=1)] = 0.5
     """Probability of `first`, in every step."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for the objectives whose own `loss` is None."""
@@ -42,7 +43,6 @@ class Alternate(Objective):
             side = getattr(self, name)
             if not isinstance(side, Objective) or isinstance(side, Alternate) or side.head:
                 raise ValueError(f"{name} must be an objective other than Alternate, DUQ and Rotation, got {side!r}")
-        check_number("probability", self.probability, least=0, most=1)
         _ = self.sides  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @property

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.augmentations.augmix_chains import AugMixChains
-from regmixup.config import check_number, introduced
+from regmixup.config import NotNegative, check_count, introduced
 from regmixup.losses import LossLike, image_losses
 from regmixup.mixing import Draw, ImageSize, full_precision, repeat
 from regmixup.networks.outputs import logits_of
@@ -44,7 +44,7 @@ class AugMix(Objective):
     """Operations per chain; -1 draws 1, 2 or 3 for every chain."""
     severity: float = 3.0
     """The highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code."""
-    jsd_weight: float = 12.0
+    jsd_weight: NotNegative = 12.0
     """>= 0: 0 skips the draw and the augmentation and is ERM exactly."""
     alpha: float = field(default=1.0, kw_only=False)
     """Parameter of the Dirichlet and Beta distributions."""
@@ -56,7 +56,6 @@ class AugMix(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("jsd_weight", self.jsd_weight, least=0)
         _ = self.chains  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @cached_property
@@ -67,6 +66,7 @@ class AugMix(Objective):
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.jsd_weight == 0:
             return Draw()
+        check_count("batch_size", batch_size, least=0)
         return self.chains.draw(_VERSIONS * batch_size, image_size, generator)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
+from regmixup.config import NotNegative, Positive, check_number
 from regmixup.losses import mixed_losses
 from regmixup.mixing import Draw, ImageSize, draw_pairs, mixup, sample_uniform, stack_draws, take, take_pairs
 from regmixup.networks.outputs import logits_of
@@ -65,19 +66,14 @@ class Bimodal(Mixup):
     0.5199
     """
 
-    alpha: float = field(default=20.0, kw_only=False)
+    alpha: Positive = field(default=20.0, kw_only=False)
     """> 0: of lambda ~ Beta(alpha, alpha)."""
-    eta: float = 1.0
+    eta: NotNegative = 1.0
     """>= 0: weight of the mixed term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: the loss above; sum: 1 + eta times it."""
-    clean_probability: float = 0.5
+    clean_probability: Annotated[float, partial(check_number, above=0, below=1)] = 0.5
     """p, above 0 and below 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("eta", self.eta, least=0)
-        check_number("clean_probability", self.clean_probability, above=0, below=1)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.eta == 0:

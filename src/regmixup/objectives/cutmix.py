@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from regmixup.config import Positive
 from regmixup.mixing import Draw, ImageSize, cutmix, draw_pairs, height_and_width, take_boxes
 from regmixup.objectives.mixup import Mixup
 
@@ -20,7 +21,7 @@ class CutMix(Mixup):
     Fields as in `Mixup`.
     """
 
-    alpha: float = field(default=1.0, kw_only=False)
+    alpha: Positive = field(default=1.0, kw_only=False)
     """> 0: large makes rectangles of about half the image; 1, as in CutMix's paper, makes all sizes equally likely."""
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
+from regmixup.config import NotNegative
 from regmixup.losses import check_labels, soft_targets
 from regmixup.mixing import Draw, can_look, full_precision
 from regmixup.networks.outputs import logits_of
@@ -34,12 +34,8 @@ class DUQ(Objective):
 
     head: ClassVar[str] = "rbf"
 
-    penalty: float = 0.75
+    penalty: NotNegative = 0.75
     """Weight of the gradient penalty; 0 leaves it out."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("penalty", self.penalty, least=0)
 
     @property
     def differentiates_twice(self) -> bool:

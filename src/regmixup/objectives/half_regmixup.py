@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -60,13 +62,9 @@ class HalfRegMixup(RegMixup):
     True
     """
 
-    share: float = 0.5
+    share: Annotated[float, partial(check_number, above=0, below=1)] = 0.5
     """Share of the images that is forwarded clean, above 0 and below 1: n is round(share N), within 1 and N -
     1. A batch of 1 pairs with itself, so its mixed image is the clean one; it is forwarded as both."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("share", self.share, above=0, below=1)
 
     def num_clean(self, batch_size: int) -> int:
         """Return n, the size of S."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regmixup.config import check_number
+from regmixup.config import Share
 from regmixup.mixing import Draw
 from regmixup.objectives.erm import ERM, clean_loss
 from regmixup.types import LossOutput
@@ -20,12 +20,8 @@ class LabelSmoothing(ERM):
     loss=rm.losses.CrossEntropy(smoothing=s). Another `loss` gets the smoothed targets.
     """
 
-    smoothing: float = 0.1
+    smoothing: Share = 0.1
     """s, from 0 to below 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("smoothing", self.smoothing, least=0, below=1)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         return clean_loss(model, x, y, self.loss, self.smoothing)

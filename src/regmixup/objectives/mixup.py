@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number, introduced
+from regmixup.config import Count, Positive, introduced
 from regmixup.losses import LossLike, mixed_losses
 from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, mixup, take_pairs
 from regmixup.networks.outputs import logits_of
@@ -22,21 +22,16 @@ class Mixup(Objective):
     lam ~ Beta(alpha, alpha) is not folded to max(lam, 1 - lam). `logits` is None: no image is forwarded clean.
     """
 
-    alpha: float = field(default=0.3, kw_only=False)
+    alpha: Positive = field(default=0.3, kw_only=False)
     """> 0: large is strong mixing. The default is the paper's choice on CIFAR."""
     lam: LamMode = "batch"
     """One lambda for the batch, or one per sample."""
     pairing: Pairing = "derangement"
     """derangement: no image is its own partner; permutation: as released."""
-    samples: int = 1
+    samples: Count = 1
     """Mixed images around each image, m of Eq. (2); their losses are averaged."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("alpha", self.alpha, above=0)
-        check_count("samples", self.samples)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from regmixup.config import Positive
 from regmixup.mixing import Draw, ImageSize, cutmix, draw_pairs, height_and_width, take_boxes
 from regmixup.objectives.regmixup import RegMixup
 
@@ -15,7 +16,7 @@ from regmixup.objectives.regmixup import RegMixup
 class RegCutMix(RegMixup):
     """CE(f(x), y) + eta CE(f(x_cut), y_cut): RegMixup with CutMix's vicinal distribution. Fields as in `RegMixup`."""
 
-    alpha: float = field(default=1.0, kw_only=False)
+    alpha: Positive = field(default=1.0, kw_only=False)
     """> 0: large makes rectangles of about half the image; 1, as in CutMix's paper, makes all sizes equally likely."""
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number, introduced
+from regmixup.config import Count, NotNegative, Positive, introduced
 from regmixup.losses import LossLike, image_losses, mixed_losses
 from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, mixup, take_pairs
 from regmixup.objectives._base import Objective
@@ -30,9 +30,9 @@ class RegMixup(Objective):
     (True, (8, 10))
     """
 
-    alpha: float = field(default=20.0, kw_only=False)
+    alpha: Positive = field(default=20.0, kw_only=False)
     """> 0: 20 on CIFAR-10, 10 on CIFAR-100 and ImageNet in the paper."""
-    eta: float = 1.0
+    eta: NotNegative = 1.0
     """>= 0: weight of the mixed term; 0 skips the draw and the mixed forward and is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: divided by 1 + eta, as in the released code (eta = 1); sum: Eq. (3) to the letter. With a fixed learning
@@ -44,16 +44,10 @@ class RegMixup(Objective):
     """One lambda for the batch, or one per sample."""
     pairing: Pairing = "derangement"
     """derangement: a random cycle, no image is its own partner (Algorithm 1); permutation: as released."""
-    samples: int = 1
+    samples: Count = 1
     """Mixed images per clean image, m of Eq. (2)."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for both terms, such as rm.losses.Focal(); None is cross-entropy."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("alpha", self.alpha, above=0)
-        check_number("eta", self.eta, least=0)
-        check_count("samples", self.samples)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.eta == 0:

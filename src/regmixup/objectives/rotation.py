@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number, introduced
+from regmixup.config import NotNegative, introduced
 from regmixup.losses import LossLike, cross_entropy
 from regmixup.mixing import Draw, ImageSize, check_images, full_precision
 from regmixup.objectives._base import Objective, with_loss
@@ -30,7 +30,7 @@ class Rotation(Objective):
 
     objective: Objective = field(kw_only=False)
     """The objective of the classes; any that works with a linear head."""
-    weight: float = 1.0
+    weight: NotNegative = 1.0
     """>= 0: weight of predicting rotations, 1 in OpenOOD's code and 0.5 in Hendrycks et al.; 0 leaves it out."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for the objective if its own `loss` is None; rotations keep cross-entropy."""
@@ -39,7 +39,6 @@ class Rotation(Objective):
         super().__post_init__()
         if not isinstance(self.objective, Objective) or self.objective.head:
             raise ValueError(f"objective must be an objective for any head, such as RegMixup(), got {self.objective!r}")
-        check_number("weight", self.weight, least=0)
         _ = self.of_classes  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @property

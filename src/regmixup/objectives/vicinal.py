@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.augmentations import Augmentation
-from regmixup.config import check_count, check_number, introduced
+from regmixup.config import Count, NotNegative, check_count, introduced
 from regmixup.losses import LossLike, image_losses
 from regmixup.mixing import Draw, ImageSize, repeat
 from regmixup.objectives._base import Objective
@@ -27,9 +27,9 @@ class Vicinal(Objective):
 
     transform: Augmentation = field(kw_only=False)
     """T, the augmentation: gaussian_noise, cutout, augmix_chains or pixmix."""
-    samples: int = 1
+    samples: Count = 1
     """m of Eq. (2): augmented versions of each image."""
-    eta: float = 1.0
+    eta: NotNegative = 1.0
     """>= 0: weight of the augmented term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: divided by 1 + eta; sum: not."""
@@ -42,12 +42,11 @@ class Vicinal(Objective):
         super().__post_init__()
         if not isinstance(self.transform, Augmentation):
             raise ValueError(f"transform must be an Augmentation such as rm.PixMix(), got {self.transform!r}")
-        check_count("samples", self.samples)
-        check_number("eta", self.eta, least=0)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.eta == 0:
             return Draw()
+        check_count("batch_size", batch_size, least=0)
         return self.transform.draw(self.samples * batch_size, image_size, generator)
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:

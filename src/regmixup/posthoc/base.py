@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_number
+from regmixup.config import check_fields, check_number
 from regmixup.types import Predictions
 
 _REPORTED = ("test", "shifted", "ood")
@@ -41,7 +41,7 @@ class Posthoc:
     """True if the fitted map needs the features of what it is given."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     @property
     def needs_validation(self) -> bool:

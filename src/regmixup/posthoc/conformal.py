@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices, check_number
+from regmixup.config import check_fields, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
@@ -55,7 +55,7 @@ class Conformal:
     k_reg: int = 5
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_number("level", self.level, above=0, below=1)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedConformal:

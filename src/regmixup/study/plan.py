@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
-from regmixup.config import check_choices, decode
+from regmixup.config import check_fields, decode
 from regmixup.data.catalogue import find
 from regmixup.names import check_name, unknown
 from regmixup.study.grid import Point, adjust, as_tuple, check_distinct, grid_points
@@ -76,7 +76,7 @@ class Study:
     selected: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
         self._check_names()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods
-from regmixup.config import check_choices, check_count, encode, fingerprint, introduced, values_of
+from regmixup.config import check_count, check_fields, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import find, sets_of
 from regmixup.study.grid import Point
 from regmixup.types import Precision
@@ -50,7 +50,7 @@ class Evaluation:
     precision: Precision = introduced("float32")
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_count("resamples", self.resamples)
         if not self.test and (self.shift or self.ood or self.profile or not self.validation):
             raise ValueError("evaluate must name a test set, or a validation set and no other, got no test set")

@@ -113,7 +113,7 @@ def measured_epoch(config: TrainConfig, runs: Path) -> float | None:
     for path in sorted(histories, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         with suppress(OSError, ValueError):  # a folder that is damaged, or cannot be read now
             run = Run.open(path.parent)
-            seconds = [record["seconds"] for record in run.history()[1:]]
+            seconds = [record["seconds"] for record in run.history()[1:] if "seconds" in record]
             if seconds and _kind(run.config) == _kind(config):
                 return median(seconds[-3:])
     return None
@@ -219,7 +219,7 @@ def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
         parts = [f"{state:7} {task.title:{longest}}"]
         if state != "done":
             history, minutes = task.history(), estimate([task]).minutes
-            loss = f", loss {history[-1]['loss']:.3f}" if history else ""
+            loss = f", loss {history[-1]['loss']:.3f}" if history and "loss" in history[-1] else ""
             left = f", {minutes:.1f} min left" if minutes is not None else ""
             parts.append(f"epoch {len(history)}/{task.epochs()}{loss}{left}")
         if state == "failed":

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from regmixup.config import check_choices, check_number
+from regmixup.config import check_fields, check_number
 from regmixup.data.files import cache_folder
 from regmixup.networks.precision import cudnn, products
 from regmixup.training.config import TrainConfig
@@ -36,7 +36,7 @@ class Engine:
     hundred times as long as saving takes save one as well."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_number("checkpoint_minutes", self.checkpoint_minutes, least=0)
 
 

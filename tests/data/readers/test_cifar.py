@@ -18,7 +18,7 @@ import torch
 from regmixup import data
 from regmixup.data.catalogue import BENCHMARK, DATASETS, find
 from regmixup.data.readers.cifar import CLASSES
-from regmixup.data.reading import content_of
+from regmixup.data.reading import CONTENT, content_of
 from regmixup.data.roles import role_of
 from regmixup.data.splits import generator_for
 from tests.data.official import (
@@ -149,7 +149,8 @@ def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypat
     (folder / "provenance.json").unlink()
     pixels, numbers = (hashlib.sha256(part).hexdigest() for part in (images.tobytes(), bytes(labels)))
     content = hashlib.sha256(f"{pixels}{numbers}".encode()).hexdigest()
-    monkeypatch.setitem(DATASETS, "cifar10/train", replace(find("cifar10/train"), images=15, content=content))
+    monkeypatch.setitem(DATASETS, "cifar10/train", replace(find("cifar10/train"), images=15))
+    monkeypatch.setitem(CONTENT, "cifar10/train", content)
     assert data.load("cifar10/train", root=tmp_path).fingerprint == pixels
     for changed in (python3_batch(images[:3], labels[9:12]), python3_batch(images[9:12], [0, 0, 0])):
         (folder / "data_batch_4").write_bytes(changed)
@@ -161,7 +162,7 @@ def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", ["cifar10/train", "cifar10/test", "cifar100/train", "cifar100/test"])
 def test_real_cifar(name: str, real_root: Path) -> None:
     dataset = data.load(name, root=real_root)
-    assert content_of(dataset) == find(name).content
+    assert content_of(dataset) == CONTENT[name]
     assert dataset.images.shape == (find(name).images, 3, 32, 32)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_choices
+from regmixup.config import check_fields
 from regmixup.metrics.fisher import ClassMoments, check_features
 from regmixup.metrics.outcomes import check_labels
 from regmixup.metrics.scores.features import FittedScore, in_pieces
@@ -39,7 +39,7 @@ class Mahalanobis:
     jitter: float = 1e-3
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
