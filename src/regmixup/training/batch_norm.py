@@ -61,6 +61,21 @@ def flattened(tensors: Iterable[Tensor]) -> Tensor:
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
+@contextmanager
+def explaining_lone_images(config: TrainConfig, num_images: int) -> Iterator[None]:
+    """Say what to change where a shard has one image, and features of a single pixel that are left of it."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):  # torch's words
+            raise
+        raise ValueError(
+            f"batch_size must leave two images or more to every shard of every batch, as the batch norm of "
+            f"{config.network} cannot normalise one alone, got {config.batch_size} for {num_images} train images, in "
+            f"shards: {config.num_shards}"
+        ) from error
+
+
 def drop_counters(model: nn.Module) -> None:
     """Remove the counters of batches, a kernel per layer and step, where no layer reads the count.
 
