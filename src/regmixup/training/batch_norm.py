@@ -107,21 +107,18 @@ def refreshing(model: nn.Module) -> Iterator[None]:
     layers = batch_norms(model)
     if not layers:
         raise ValueError("the network must have batch norm for its statistics to be refreshed, found no such layer")
-    momenta = [layer.momentum for layer in layers]
-    uncounted = [layer for layer in layers if layer.num_batches_tracked is None]  # in training, see `drop_counters`
+    before = [(layer.momentum, layer.num_batches_tracked) for layer in layers]
     model.eval()
     for layer in layers:
-        if layer in uncounted:
+        if layer.num_batches_tracked is None:  # in training, see `drop_counters`
             layer.num_batches_tracked = torch.zeros((), dtype=torch.int64)
         layer.reset_running_stats()
         # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
         layer.momentum, layer.training = None, True
     with torch.no_grad():
         yield
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum, layer.training = momentum, False
-    for layer in uncounted:
-        layer.num_batches_tracked = None
+    for layer, (momentum, counter) in zip(layers, before, strict=True):
+        layer.momentum, layer.num_batches_tracked, layer.training = momentum, counter, False
 
 
 def forward_mixture(model: Classifier, config: TrainConfig, batches: Iterable[Batch]) -> None:
