@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
+from regmixup.names import shortened
 from regmixup.networks.precision import memory_format
 from regmixup.run_folder import write_history
 from regmixup.training import checkpoint
@@ -100,14 +101,13 @@ class Training:
 
     def resume(self) -> Training:
         """Go to where the run was left, or stay at its beginning, and build its step; return this training."""
-        run, ranks, stored = self.run, self.ranks, None
+        run, ranks, state = self.run, self.ranks, self.state()
         if ranks.first and run.checkpoint.exists():
             stored = checkpoint.read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
-        state = self.state()
-        if stored is not None:
             run.check_same_data(stored.data, self.data_fingerprint)
             stored.copy_to(state)
-        self.position = ranks.from_first(stored.position if stored is not None else Position())
+            self.position = stored.position
+        self.position = ranks.from_first(self.position)
         ranks.copy_from_first(state.values())
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
         self.history = [record for record in run.history() if record["epoch"] <= self.position.epoch]
@@ -269,10 +269,9 @@ class Training:
         if (step := self.guard.first_bad_step()) is None:
             return
         epoch = self.position.epoch
-        images = self.loaders[0].batches(epoch)[step].tolist()
-        listed = ", ".join(map(str, images[:8])) + (", ..." if len(images) > 8 else "")
+        images = [str(index) for index in self.loaders[0].batches(epoch)[step].tolist()]
         raise DivergedError(
             f"the loss, its gradient or a buffer became infinite or NaN in epoch {epoch + 1}, step {step + 1} (images "
-            f"{listed} of {self.config.train_set}). The last checkpoint is from before that. A smaller lr (now "
-            f"{self.lr_at(step):g}) or some warm-up usually helps"
+            f"{shortened(images, 8)} of {self.config.train_set}). The last checkpoint is from before that. A smaller "
+            f"lr (now {self.lr_at(step):g}) or some warm-up usually helps"
         )
