@@ -132,11 +132,10 @@ class TrainingStep:
 
     def tensors(self) -> list[Tensor]:
         """Return all that a step changes, apart from the tally."""
-        states = self.optimizer.state.values()
-        momenta = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
-        mean = self.ema.state().values() if self.ema is not None else ()
-        sharpness = self.sharpness.state().values() if self.sharpness is not None else ()
-        return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *sharpness, *self.guard.tensors()]
+        states = [*self.optimizer.state.values()]
+        states += [part.state() for part in (self.ema, self.sharpness) if part is not None]
+        tensors = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
+        return [*self.model.parameters(), *self.model.buffers(), *tensors, self.guard.step, self.guard.bad_step]
 
 
 def distribute(forward: nn.Module) -> DistributedDataParallel:
