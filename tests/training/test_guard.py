@@ -71,7 +71,8 @@ def test_the_error_names_the_step_and_the_checkpoint_is_from_before_it(settings,
             rm.train(settings, tmp_path, device="cpu", engine=engine)
         errors.append(str(error.value))
     assert errors[0] == errors[1]
-    assert f"in epoch 1, step {BAD + 1} (images {', '.join(map(str, ORDER[BAD][:8].tolist()))}, ..." in errors[0]
+    images = ", ".join(map(str, ORDER[BAD][:8].tolist()))
+    assert f"in epoch 1, step {BAD + 1} (images {images} and 8 more of" in errors[0]
     assert IMAGE in ORDER[BAD].tolist()
     assert f"A smaller lr (now {settings.lr_at(BAD / STEPS):g})" in errors[0]
     run = rm.Run.open(next(tmp_path.iterdir()))

@@ -45,7 +45,7 @@ def dealt(method, num_shards, *, model=None):
         picked = next(loader.shard(shard, num_shards).picks(0))
         count = len(picked.index)
         draw = settings.objective.draw(count, (1, 8, 8), generator_for(0, "draw"))
-        shards.append(Shard(picked, draw, count, IMAGES, count / IMAGES, seed=5))
+        shards.append(Shard(picked, draw, count, IMAGES, seed=5))
     return step, shards
 
 
@@ -86,7 +86,7 @@ def test_a_part_without_images_changes_nothing_and_gives_every_weight_a_gradient
     expected = [parameter.grad.clone() for parameter in step.model.parameters()]
     totals = step.tally.totals()
     step.tally.restore({})
-    empty = replace(shards[0], count=0, weight=0.0, seed=None)
+    empty = replace(shards[0], count=0, seed=None)
     step([*shards, empty])
     assert all(torch.equal(a.grad, b) for a, b in zip(step.model.parameters(), expected, strict=True))
     assert step.tally.totals() == totals

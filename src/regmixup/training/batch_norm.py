@@ -61,6 +61,21 @@ def flattened(tensors: Iterable[Tensor]) -> Tensor:
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
+@contextmanager
+def explaining_lone_images(config: TrainConfig, num_images: int) -> Iterator[None]:
+    """Say what to change where a shard has one image, and features of a single pixel that are left of it."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):  # torch's words
+            raise
+        raise ValueError(
+            f"batch_size must leave two images or more to every shard of every batch, as the batch norm of "
+            f"{config.network} cannot normalise one alone, got {config.batch_size} for {num_images} train images, in "
+            f"shards: {config.num_shards}"
+        ) from error
+
+
 def drop_counters(model: nn.Module) -> None:
     """Remove the counters of batches, a kernel per layer and step, where no layer reads the count.
 
@@ -92,21 +107,18 @@ def refreshing(model: nn.Module) -> Iterator[None]:
     layers = batch_norms(model)
     if not layers:
         raise ValueError("the network must have batch norm for its statistics to be refreshed, found no such layer")
-    momenta = [layer.momentum for layer in layers]
-    uncounted = [layer for layer in layers if layer.num_batches_tracked is None]  # in training, see `drop_counters`
+    before = [(layer.momentum, layer.num_batches_tracked) for layer in layers]
     model.eval()
     for layer in layers:
-        if layer in uncounted:
+        if layer.num_batches_tracked is None:  # in training, see `drop_counters`
             layer.num_batches_tracked = torch.zeros((), dtype=torch.int64)
         layer.reset_running_stats()
         # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
         layer.momentum, layer.training = None, True
     with torch.no_grad():
         yield
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum, layer.training = momentum, False
-    for layer in uncounted:
-        layer.num_batches_tracked = None
+    for layer, (momentum, counter) in zip(layers, before, strict=True):
+        layer.momentum, layer.num_batches_tracked, layer.training = momentum, counter, False
 
 
 def forward_mixture(model: Classifier, config: TrainConfig, batches: Iterable[Batch]) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -100,35 +98,20 @@ def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> N
     save_tensors(folder / CHECKPOINT, content.tensors, metadata)
 
 
-def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
-    """Read a checkpoint; ValueError if it is damaged or of another configuration, OSError if it cannot be read now."""
-    position = read_position(path, fingerprint=fingerprint)
-    with _naming(path):
-        tensors, metadata = load_tensors(path)
-        return Checkpoint(tensors, position, metadata["data"])
+def read_checkpoint(path: Path, *, fingerprint: str, whole: bool = True) -> Checkpoint:
+    """Read a checkpoint; ValueError if it is damaged or of another configuration, OSError if it cannot be read now.
 
-
-def read_position(path: Path, *, fingerprint: str) -> Position:
-    """Read the position of a checkpoint. Detects a damaged header and a truncated file, no other damage."""
-    with _naming(path):
+    whole: else without its tensors; then a damaged header and a truncated file are detected, and no other damage.
+    """
+    try:
         path.open("rb").close()  # as `safe_open` calls every file missing that it cannot open
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(f"it belongs to configuration {metadata.get('fingerprint')}, expected {fingerprint}")
         position = json.loads(metadata["position"])
-        totals = {tuple(names): sums for names, sums in position["totals"]}
-        return Position(position["epoch"], position["step"], totals, position["seconds"])
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn what is wrong with a file into an error that names it and the way out.
-
-    OSError if it is missing, or cannot be read now, which says nothing about its content.
-    """
-    try:
-        yield
+        position["totals"] = {tuple(names): sums for names, sums in position["totals"]}
+        return Checkpoint(load_tensors(path)[0] if whole else {}, Position(**position), metadata["data"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"

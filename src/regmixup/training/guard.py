@@ -47,9 +47,6 @@ class Guard:
         self.step += 1
         return norm
 
-    def tensors(self) -> list[Tensor]:
-        return [self.step, self.bad_step]
-
     def first_bad_step(self) -> int | None:
         """Return the first bad step, if there was one; waits for the device."""
         step = int(self.bad_step)

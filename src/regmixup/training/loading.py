@@ -71,17 +71,13 @@ def train_transform(config: TrainConfig, *, shape: tuple[int, int, int] | None) 
     """
     from torchvision.transforms import v2
 
-    def resized_crop(mode: str) -> Any:
-        how = v2.InterpolationMode(mode)
-        return v2.RandomResizedCrop(config.image_size, scale=(config.crop_area, 1.0), interpolation=how)
-
     steps: list[Any] = [upright] if config.orient else []
     if shape is not None:
         steps.append(v2.RandomCrop(shape[1:], config.crop_padding))
-    elif config.interpolation == "random":
-        steps.append(v2.RandomChoice([resized_crop("bilinear"), resized_crop("bicubic")]))
     else:
-        steps.append(resized_crop("bilinear"))
+        modes = (v2.InterpolationMode.BILINEAR, v2.InterpolationMode.BICUBIC)
+        crops = [v2.RandomResizedCrop(config.image_size, (config.crop_area, 1.0), interpolation=mode) for mode in modes]
+        steps.append(v2.RandomChoice(crops) if config.interpolation == "random" else crops[0])
     steps.append(v2.RandomHorizontalFlip(0.5 if config.flip else 0.0))
     if config.color_jitter and shape is None:
         steps.append(v2.ColorJitter(config.color_jitter, config.color_jitter, config.color_jitter))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
+from regmixup.names import shortened
 from regmixup.networks.precision import memory_format
 from regmixup.run_folder import write_history
 from regmixup.training import checkpoint
@@ -100,14 +101,13 @@ class Training:
 
     def resume(self) -> Training:
         """Go to where the run was left, or stay at its beginning, and build its step; return this training."""
-        run, ranks, stored = self.run, self.ranks, None
+        run, ranks, state = self.run, self.ranks, self.state()
         if ranks.first and run.checkpoint.exists():
             stored = checkpoint.read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
-        state = self.state()
-        if stored is not None:
             run.check_same_data(stored.data, self.data_fingerprint)
             stored.copy_to(state)
-        self.position = ranks.from_first(stored.position if stored is not None else Position())
+            self.position = stored.position
+        self.position = ranks.from_first(self.position)
         ranks.copy_from_first(state.values())
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
         self.history = [record for record in run.history() if record["epoch"] <= self.position.epoch]
@@ -140,14 +140,6 @@ class Training:
                     self.take_step(self.draw_shards(step, picked, batch_images))
                     self.after_step(step, stop)
                 self.end_epoch(stop)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):  # torch's words, where an image is a single pixel
-                raise
-            raise ValueError(
-                f"batch_size must leave two images or more to every shard of every batch, as the batch norm of "
-                f"{self.config.network} cannot normalise one alone, got {self.config.batch_size} for "
-                f"{self.num_images} train images, in shards: {self.config.num_shards}"
-            ) from error
         finally:
             for loader in self.loaders:
                 loader.close()
@@ -171,11 +163,8 @@ class Training:
         return self.config.lr_at(self.position.epoch + step / self.steps_per_epoch)
 
     def draw_shards(self, step: int, picked: Sequence[Any], batch_images: int) -> list[Shard]:
-        """Draw the randomness of this process's shards of a batch. picked: the images of each.
-
-        The weight of a shard is its share of the images, times the number of ranks, as DDP averages over these.
-        """
-        config, world, shards = self.config, self.ranks.world, []
+        """Draw the randomness of this process's shards of a batch. picked: the images of each."""
+        config, shards = self.config, []
         place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
         largest = -(-batch_images // config.num_shards)
         for loader, images in zip(self.loaders, picked, strict=True):
@@ -185,9 +174,9 @@ class Training:
             if config.objective.per_batch and count < largest:
                 draw = agreeing(draw, draw_shard(config, number, largest, **place))
             seed = seed_for(config.seed, "dropout", self.position.epoch, step, number)
-            shards.append(Shard(images, draw.to(self.device), count, batch_images, count / batch_images * world, seed))
+            shards.append(Shard(images, draw.to(self.device), count, batch_images, seed))
         # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
-        return [shard for shard in shards if shard.count or world > 1]
+        return [shard for shard in shards if shard.count or self.ranks.world > 1]
 
     def after_step(self, step: int, stop: Stop) -> None:
         """Read the guard and report now and then; save and stop where that is due."""
@@ -280,10 +269,9 @@ class Training:
         if (step := self.guard.first_bad_step()) is None:
             return
         epoch = self.position.epoch
-        images = self.loaders[0].batches(epoch)[step].tolist()
-        listed = ", ".join(map(str, images[:8])) + (", ..." if len(images) > 8 else "")
+        images = [str(index) for index in self.loaders[0].batches(epoch)[step].tolist()]
         raise DivergedError(
             f"the loss, its gradient or a buffer became infinite or NaN in epoch {epoch + 1}, step {step + 1} (images "
-            f"{listed} of {self.config.train_set}). The last checkpoint is from before that. A smaller lr (now "
-            f"{self.lr_at(step):g}) or some warm-up usually helps"
+            f"{shortened(images, 8)} of {self.config.train_set}). The last checkpoint is from before that. A smaller "
+            f"lr (now {self.lr_at(step):g}) or some warm-up usually helps"
         )

@@ -77,10 +77,9 @@ def combine(parts: Sequence[Totals]) -> Totals:
 
 def means(totals: Totals) -> dict[str, float]:
     """Return the mean over images for each name."""
-    sums: dict[str, float] = {}
-    counts: dict[str, float] = {}
+    whole: dict[str, tuple[float, float]] = {}
     for names, (*values, count) in sorted(totals.items()):  # whatever came first in this process
         for name, added in zip(names, values, strict=True):
-            sums[name] = sums.get(name, 0.0) + added
-            counts[name] = counts.get(name, 0.0) + count
-    return {name: total / counts[name] for name, total in sums.items()}
+            total, images = whole.get(name, (0.0, 0.0))
+            whole[name] = total + added, images + count
+    return {name: total / images for name, (total, images) in whole.items()}

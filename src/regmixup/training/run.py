@@ -22,7 +22,7 @@ from regmixup.networks.precision import autocast, products
 from regmixup.predictions.predict import Options, predict_all
 from regmixup.storage import owning, read_json, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
-from regmixup.training.checkpoint import read_checkpoint, read_position
+from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import one_more_epoch, reader
@@ -90,10 +90,8 @@ class Run:
             run_folder.read_provenance(self.folder)
             if self.config.members > 1:
                 return next(filter(None, (member.lacks(whole=whole) for member in self.members())), "")
-            position = read_position(self.checkpoint, fingerprint=self.fingerprint)
-            if whole:
-                read_checkpoint(self.checkpoint, fingerprint=self.fingerprint)
-            if position.epoch != self.config.total_epochs:
+            stored = read_checkpoint(self.checkpoint, fingerprint=self.fingerprint, whole=whole)
+            if stored.position.epoch != self.config.total_epochs:
                 return f"{run_folder.CHECKPOINT} is not that of the last epoch"
         except (FileNotFoundError, NotADirectoryError, ValueError) as error:
             return str(error)

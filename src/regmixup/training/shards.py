@@ -16,16 +16,18 @@ class Shard:
     """One shard of a batch: the input of one forward and backward pass.
 
     picked: which images, see `Loader.picks`. draw: the objective's randomness. count: number of images; may be 0.
-    total: images of the whole batch, over all ranks. weight: factor of its mean loss in the gradient of the batch.
-    seed: for dropout; None leaves the generator as it is.
+    total: images of the whole batch, over all ranks. seed: for dropout; None leaves the generator as it is.
     """
 
     picked: Any
     draw: Draw
     count: int
     total: int
-    weight: float
     seed: int | None
+
+    @property
+    def share(self) -> float:
+        return self.count / self.total
 
 
 def draw_shard(

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -70,17 +70,16 @@ class SAM:
         self.model = model
         self.means: dict[nn.Parameter, Tensor] = {}
         self.updates = torch.zeros((), dtype=torch.int64, device=self.parameters[0].device)
-        self._begin_means()
 
     @property
     def parameters(self) -> list[Any]:
         """Return all weights of the optimizer, those that were added to it later included."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
-    def _begin_means(self) -> None:
-        """Add the running mean of each weight that has none, such as those added to the optimizer; of Friendly-SAM."""
-        if self.friendly:
-            self.means |= {added: torch.zeros_like(added) for added in self.parameters if added not in self.means}
+    def _means_of(self, parameters: list[Any]) -> list[Tensor]:
+        """Return the running mean of each weight's gradient; that of a weight that is new here begins as zeros."""
+        self.means |= {added: torch.zeros_like(added) for added in parameters if added not in self.means}
+        return [self.means[parameter] for parameter in parameters]
 
     def step(self, closure: Callable[[], Tensor], generator: torch.Generator | None = None) -> Tensor:
         """Take a step and return the loss at w. closure: compute the loss, call `backward` and return the loss.
@@ -89,15 +88,15 @@ class SAM:
         the objective, if any; it is rewound likewise, so that both passes have one draw.
         """
         check_generator(generator)
-        start = generator.get_state() if generator is not None else None
         devices = {parameter.device for parameter in self.parameters if parameter.device.type != "cpu"}
         self.optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
-            # fork_rng restores the generators at its end, so the second pass starts where the first has started.
-            with torch.random.fork_rng(devices, device_type=next(iter(devices)).type if devices else "cuda"):
+            with ExitStack() as rewound:  # at its end, so that the second pass starts where the first has started
+                kind = next(iter(devices)).type if devices else "cuda"
+                rewound.enter_context(torch.random.fork_rng(devices, device_type=kind))
+                if generator is not None:
+                    rewound.callback(generator.set_state, generator.get_state())
                 loss = closure()
-            if generator is not None and start is not None:
-                generator.set_state(start)
             with self.ascended():
                 closure()
         self.optimizer.step()
@@ -130,8 +129,7 @@ class SAM:
         gradients = [parameter.grad for parameter in learning if parameter.grad is not None]
         if not self.friendly:
             return gradients
-        self._begin_means()
-        means = [self.means[parameter] for parameter in learning]
+        means = self._means_of(learning)
         direction = list(torch._foreach_sub(gradients, torch._foreach_mul(means, self.sigma)))
         share = torch.where(self.updates == 0, 1.0, 1 - self.decay)
         torch._foreach_mul_(means, 1 - share)
@@ -143,8 +141,7 @@ class SAM:
         """Return all that a checkpoint must have: nothing, but for Friendly-SAM."""
         if not self.friendly:
             return {}
-        self._begin_means()
-        means = {f"mean.{i}": self.means[parameter] for i, parameter in enumerate(self.parameters)}
+        means = {f"mean.{i}": mean for i, mean in enumerate(self._means_of(self.parameters))}
         return {"updates": self.updates, **means}
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -107,7 +107,7 @@ class TrainingStep:
         """Forward and backward each shard: the gradients add up to that of the mean loss over the batch.
 
         That is the sum of (share of the images) x (gradient of the mean loss over the shard). Ranks exchange gradients
-        after their last shard.
+        after their last shard, and take the mean, so that each multiplies its share by their number.
         """
         self.statistics.begin()
         outputs = []
@@ -116,9 +116,9 @@ class TrainingStep:
                 reseed(self.device, shard.seed)
             early, forward = shard is not shards[-1], self.forward
             waiting = forward.no_sync() if early and isinstance(forward, DistributedDataParallel) else nullcontext()
-            with waiting, self.statistics.shard(shard.count / shard.total):
+            with waiting, self.statistics.shard(shard.share):
                 output: ShardLoss = forward(shard.picked if shard.count else None, shard.draw)
-                (output.loss * shard.weight).backward()
+                (output.loss * (shard.share * self.guard.ranks.world)).backward()
             outputs.append(output)
         return outputs
 
@@ -132,11 +132,10 @@ class TrainingStep:
 
     def tensors(self) -> list[Tensor]:
         """Return all that a step changes, apart from the tally."""
-        states = self.optimizer.state.values()
-        momenta = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
-        mean = self.ema.state().values() if self.ema is not None else ()
-        sharpness = self.sharpness.state().values() if self.sharpness is not None else ()
-        return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *sharpness, *self.guard.tensors()]
+        states = [*self.optimizer.state.values()]
+        states += [part.state() for part in (self.ema, self.sharpness) if part is not None]
+        tensors = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
+        return [*self.model.parameters(), *self.model.buffers(), *tensors, self.guard.step, self.guard.bad_step]
 
 
 def distribute(forward: nn.Module) -> DistributedDataParallel:

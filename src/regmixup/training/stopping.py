@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 
@@ -31,25 +31,16 @@ def stopping(*, patient: bool = False) -> Iterator[Stop]:
     Signals belong to the main thread; elsewhere nothing is caught. One that is ignored, as SIGINT is in the background
     of a shell, or that another library handles outside Python stays as it is.
     """
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
+    stop, is_main_thread = Stop(), threading.current_thread() is threading.main_thread()
+    with ExitStack() as handlers:  # that are put back at its end
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            stop.signal = number
+            if not patient:
+                handlers.close()
+
+        for number in (signal.SIGINT, signal.SIGTERM) if is_main_thread else ():
+            if (before := signal.getsignal(number)) not in (None, signal.SIG_IGN):
+                handlers.callback(signal.signal, number, before)
+                signal.signal(number, ask)
         yield stop
-        return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.signal = number
-        if not patient:
-            restore()
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        restore()

@@ -23,7 +23,7 @@ from regmixup.networks.constraints import settle_vectors
 from regmixup.networks.layers import batch_norms
 from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
-from regmixup.training.batch_norm import forward_mixture, refreshing
+from regmixup.training.batch_norm import explaining_lone_images, forward_mixture, refreshing
 from regmixup.training.checkpoint import Position
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
 from regmixup.training.distributed import Ranks, joined
@@ -107,7 +107,8 @@ def train(
                     training.on_epoch += filter(None, [counted_on(on_epoch, earlier)])
                     if on_start is not None:
                         on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-                    training.run_epochs(stop)
+                    with explaining_lone_images(config, training.num_images):
+                        training.run_epochs(stop)
                     conclude(training, stop)
             del training  # so that the next member finds its memory free
         if unfinished and config.members > 1 and ranks.first and not dry_run:
