@@ -13,6 +13,7 @@ from statistics import fmean
 import regmixup as rm
 from regmixup.config import encode
 from regmixup.methods import images_per_clean_image
+from regmixup.report.units import unit_of
 from regmixup.storage import read_rows
 from regmixup.study.status import step_times
 from regmixup.types import Quantity, Row
@@ -28,8 +29,6 @@ OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
 C10, C100 = "cifar10/train", "cifar100/train"
 WHOLE_TESTS = tuple(f"{family}/test" for family in FAMILIES)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
-SCALES = {"nll": 1.0, "brier": 1.0, "temperature": 1.0, "fisher_criterion": 1.0, "aurc": 1000.0, "augrc": 1000.0}
-"""Factors to the units that tables show; 100 for all other metrics."""
 
 
 def steps(how: str) -> dict[str, dict[str, float]]:
@@ -185,7 +184,7 @@ def _numbers(rows: list[Row], family: str) -> dict[str, float]:
     """Return the numbers of an evaluation by quantity; of the Fisher criterion also its means over corruptions."""
     values = {row.quantity: row.value for row in rows}
     measured = {name: quantity for name, quantity in quantities(family).items() if quantity in values}
-    numbers = {name: SCALES.get(quantity.metric, 100.0) * values[quantity] for name, quantity in measured.items()}
+    numbers = {name: unit_of(quantity.metric).factor * values[quantity] for name, quantity in measured.items()}
     fisher = [row for row in rows if row.metric == "fisher_criterion" and row.severity]
     for severity in sorted({row.severity for row in fisher}):
         numbers[f"Fisher at severity {severity}"] = fmean(row.value for row in fisher if row.severity == severity)

@@ -22,6 +22,7 @@ from archives import C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_see
 from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, mean_of, paired, welch, with_holm
 
 from regmixup.names import signed
+from regmixup.report.openood import NETWORKS
 from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
@@ -66,8 +67,6 @@ SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained(
 
 Compare = Callable[[Setting, Setting, str], Estimate | None]
 """How the settings of a pair are compared in a quantity; None where one side was not measured."""
-Differences = Mapping[str, Mapping[str, Estimate | None]]
-"""Differences by line and column; None in all columns of a line that was not measured."""
 
 
 def pairs() -> list[Pair]:
@@ -130,14 +129,19 @@ def cell(setting: Setting, quantity: str) -> str:
     return f"{mean.value:.{digits}f}{spread}"
 
 
+def method_name(setting: Setting) -> str:
+    """Return the method of a setting as tables name it."""
+    return TITLES.get(setting.method, setting.method)
+
+
 def title(setting: Setting) -> str:
     """Return a setting as tables name it."""
-    return f"{TITLES.get(setting.method, setting.method)}, {setting.epochs} epochs"
+    return f"{method_name(setting)}, {setting.epochs} epochs"
 
 
 def data(setting: Setting) -> str:
     """Return the dataset and the network of a setting as tables name them."""
-    return f"{FAMILIES[setting.family]}, {claims.NETWORKS[setting.network]}"
+    return f"{FAMILIES[setting.family]}, {NETWORKS[setting.network]}"
 
 
 def cost(setting: Setting) -> list[str]:
@@ -158,20 +162,21 @@ def means(settings: Iterable[Setting], columns: Sequence[str]) -> str:
     return markdown_table(["training", "images", "GPU min", "n", *columns], lines)
 
 
-def differences(pairs_of: Mapping[str, Pair], columns: Iterable[str], compare: Compare = welch) -> Differences:
-    """Return the differences of a pair of settings per line."""
-    return {name: {column: compare(*pair, column) for column in columns} for name, pair in pairs_of.items()}
-
-
-def difference_table(head: str, lines: Differences, shown: Collection[str] = ()) -> str:
+def difference_table(
+    head: str,
+    lines: Mapping[str, Pair],
+    columns: Sequence[str],
+    *,
+    compare: Compare = welch,
+    shown: Collection[str] = (),
+) -> str:
     """Return a table of differences; bold ones stand after Holm's correction over the lines of their column.
 
     shown: the lines to show, default all; the correction runs over all in either case.
     """
-    columns = list(next(iter(lines.values())))
     cells: dict[str, list[str]] = {name: [] for name in lines}
     for column in columns:
-        tested = with_holm({name: line[column] for name, line in lines.items()})
+        tested = with_holm({name: compare(*pair, column) for name, pair in lines.items()})
         for name, difference in tested.items():
             cells[name].append(_marked(difference, DIGITS.get(column, 2)))
     not_measured = ["not measured", *[""] * (len(columns) - 1)]
@@ -194,7 +199,7 @@ def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = (
         theirs = plain_at(equal, ours)
         lines[f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}"] = ours, theirs
     names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load()]
-    return difference_table("data | equal | this | minus this", differences(lines, columns), names)
+    return difference_table("data | equal | this | minus this", lines, columns, shown=names)
 
 
 def headline() -> str:
@@ -211,15 +216,14 @@ def headline() -> str:
 def score_effects() -> str:
     """Return what another score changes, paired within the same networks."""
     settings = [trained(method, *length) for length in ((100, C10), (200, C100)) for method in ("dnn", "regmixup")]
-    lines = {
-        f"{title(setting)}, {data(setting)}": {
-            f"{name}: {score} − MSP": paired(setting, setting, f"{name} AUROC by {score}", f"{name} AUROC by MSP")
-            for name in ("near-OOD", "SVHN")
-            for score in ("DS", "entropy")
-        }
-        for setting in settings
-    }
-    return difference_table("training", lines)
+    columns = [f"{name}: {score} − MSP" for name in ("near-OOD", "SVHN") for score in ("DS", "entropy")]
+
+    def compare(ours: Setting, theirs: Setting, column: str) -> Estimate | None:
+        name, score = column.removesuffix(" − MSP").split(": ")
+        return paired(ours, theirs, f"{name} AUROC by {score}", f"{name} AUROC by MSP")
+
+    lines = {f"{title(setting)}, {data(setting)}": (setting, setting) for setting in settings}
+    return difference_table("training", lines, columns, compare=compare)
 
 
 def statistics() -> str:
@@ -227,7 +231,7 @@ def statistics() -> str:
     columns = ("accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP")
     settings = [trained(method, epochs) for epochs in (100, 200) for method in ("dnn", "regmixup")]
     lines = {title(setting): (replace(setting, statistics="refreshed"), setting) for setting in settings}
-    return difference_table("clean statistics − those of training", differences(lines, columns, paired))
+    return difference_table("clean statistics − those of training", lines, columns, compare=paired)
 
 
 def others() -> str:
@@ -284,8 +288,8 @@ def paper_differences() -> str:
 
 def methods(reference: str, head: str) -> str:
     """Return the differences of every method from one of them, after 100 epochs on CIFAR-10."""
-    lines = {TITLES.get(pair[0].method, pair[0].method): pair for pair in against(reference, 100)}
-    return difference_table(head, differences(lines, (*HEADLINE, "failure AUROC")))
+    lines = {method_name(pair[0]): pair for pair in against(reference, 100)}
+    return difference_table(head, lines, (*HEADLINE, "failure AUROC"))
 
 
 def cifar100() -> str:
@@ -293,9 +297,9 @@ def cifar100() -> str:
     regmixup = trained("regmixup", 200, C100)
     mixed = [trained(method, 200, C100) for method in ("mixup", "half-regmixup")]
     pairs_of = [*against("dnn", 200, C100), *((regmixup, setting) for setting in mixed)]
-    lines = {" − ".join(TITLES.get(side.method, side.method) for side in pair): pair for pair in pairs_of}
+    lines = {" − ".join(map(method_name, pair)): pair for pair in pairs_of}
     columns = [name for name in COMPARED if not name.startswith("near-OOD") and name != "Tiny-ImageNet AUROC by DS"]
-    return difference_table("CIFAR-100, 200 epochs", differences(lines, columns))
+    return difference_table("CIFAR-100, 200 epochs", lines, columns)
 
 
 def choices() -> str:
@@ -304,7 +308,7 @@ def choices() -> str:
     columns = (
         "accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP",
     )  # fmt: skip
-    return difference_table("minus RegMixup, 50 epochs", differences(lines, columns))
+    return difference_table("minus RegMixup, 50 epochs", lines, columns)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -16,6 +16,7 @@ from comparisons import Estimate, Pair, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.paper import paper_value
+from regmixup.report.openood import NETWORKS
 from regmixup.report.writers import markdown_table
 
 OOD = {
@@ -23,7 +24,6 @@ OOD = {
 }
 FISHER = tuple(f"Fisher at severity {severity}" for severity in range(1, 6))
 LOWER_IS_BETTER = ("ECE", "NLL", "AUGRC")
-NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
 PAPERS_NETWORKS = {"resnet50": "R50", "wrn28-10": "WRN"}
 NAMES = {
     "dnn": "plain training",

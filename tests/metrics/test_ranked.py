@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from regmixup.metrics.bootstrap import Bootstrap, resampled
 from regmixup.metrics.calibration import CLASSIFICATION, ece, nll
 from regmixup.metrics.detection import DETECTION, ScorePair, auroc
+from regmixup.metrics.fisher import fisher_criterion
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.selective import SELECTIVE, aurc
 from regmixup.types import higher_is_better
@@ -101,6 +102,21 @@ def test_the_second_argument_is_asked_for_by_name():
     ):
         with pytest.raises(ValueError, match=f"^{name} must be given"):
             metric(first)
+
+
+def test_every_metric_takes_arrays_that_pytorch_cannot_hold():
+    probs, labels = (tensor.numpy() for tensor in softmax_table(20, 3, seed=4))
+    scores, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
+    for metric, *arrays in (
+        (ece, probs, labels),
+        (auroc, scores[:8], scores[8:]),
+        (aurc, scores, correct),
+        (fisher_criterion, probs, labels),
+    ):
+        backwards = (array[::-1] for array in arrays)
+        assert metric(*backwards) == pytest.approx(metric(*(torch.from_numpy(array) for array in arrays)))
+    with pytest.raises(ValueError, match="^id_scores must be a tensor or an array"):
+        auroc("high", scores)
 
 
 def test_every_metric_prefers_the_better_predictions():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from regmixup.report import tables
 from regmixup.report.aggregation import Aggregation, Design, Quantity
 from regmixup.report.tables import Column
+from regmixup.report.units import unit_of
 from regmixup.report.writers import to_latex, to_markdown
 from regmixup.types import Row
 
@@ -180,3 +181,9 @@ def test_a_measured_table_in_latex():
     assert "by Welch's t-test, after Holm's" in text
     assert "Every table compares the numbers that it shows." in text
     assert r"\label{tab:ours}" in text
+
+
+def test_what_is_no_share_of_images_is_not_shown_in_percent():
+    """A Brier score goes up to 2, and a prior variance has no bound."""
+    shown = {metric: unit_of(metric).write(1.5) for metric in ("brier", "prior_variance", "nll", "aurc")}
+    assert shown == {"brier": "1.500", "prior_variance": "1.500", "nll": "1.500", "aurc": "1500.00"}

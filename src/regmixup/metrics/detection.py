@@ -7,7 +7,6 @@ of both sets. To add a metric, write its function and enter it in DETECTION.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.ranked import Ranked, Value, positions
+from regmixup.types import as_tensor
 
 TPR = 0.95
 
@@ -26,7 +26,7 @@ def check_vector(name: str, scores: Tensor | None) -> Tensor:
     """Return scores as a (N,) tensor without NaN, of at least float32."""
     if scores is None:
         raise ValueError(f"{name} must be given, got None")
-    scores = torch.as_tensor(scores).detach()
+    scores = as_tensor(name, scores).detach()
     if scores.ndim != 1 or len(scores) == 0:
         raise ValueError(f"{name} must be a non-empty (N,) tensor, got shape {tuple(scores.shape)}")
     if torch.isnan(scores).any():
@@ -40,7 +40,7 @@ def check_flags(name: str, flags: Tensor | None, total: int) -> Tensor:
     """Return flags as a tensor of booleans, one for each of `total` samples."""
     if flags is None:
         raise ValueError(f"{name} must be given, got None")
-    flags = torch.as_tensor(flags)
+    flags = as_tensor(name, flags)
     if flags.shape != (total,) or flags.dtype != torch.bool:
         raise ValueError(f"{name} must be booleans of shape ({total},), got {flags.dtype} {tuple(flags.shape)}")
     return flags
@@ -173,12 +173,9 @@ def fpr_at_tpr(
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 
-SLACK = 1e-9
-"""Keeps 0.95 * 20 = 19.000000000000004 from asking for 20."""
-
-
 def _needed(share: float, total: Tensor) -> Tensor:
-    return (share * total - SLACK).ceil().clamp(min=1)
+    # 0.95 * 20 = 19.000000000000004 must not ask for 20.
+    return (share * total - 1e-9).ceil().clamp(min=1)
 
 
 def needed_count(share: float, total: int) -> int:
@@ -187,7 +184,7 @@ def needed_count(share: float, total: int) -> int:
     >>> needed_count(0.95, 20), needed_count(0.95, 21)
     (19, 20)
     """
-    return max(1, math.ceil(share * total - SLACK))
+    return int(_needed(share, torch.tensor(total, dtype=torch.float64)))
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def fisher_criterion(features: Tensor, labels: Tensor, *, regulariser: float = 1
 
 def check_features(features: Tensor, *, finite: bool = False) -> Tensor:
     """Return features checked to be floating-point (N, D) and, if asked, finite."""
-    features = torch.as_tensor(features).detach()
+    features = as_tensor("features", features).detach()
     if features.ndim != 2 or not features.is_floating_point() or features.shape[1] == 0:
         raise ValueError(
             f"features must be floating point of shape (N, D), got {features.dtype} {tuple(features.shape)}"

@@ -43,7 +43,7 @@ class Outcomes:
         >>> Outcomes.of(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))  # doctest: +ELLIPSIS
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
         """
-        probs = torch.as_tensor(probs).detach()
+        probs = as_tensor("probs", probs).detach()
         if probs.ndim != 2 or not probs.is_floating_point() or len(probs) == 0:
             raise ValueError(f"probs must be floating point (N, K), N >= 1, got {probs.dtype} {tuple(probs.shape)}")
         labels = check_labels(labels, len(probs), probs.shape[1])

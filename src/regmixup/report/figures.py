@@ -76,14 +76,14 @@ def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) 
     return {"range": [round(low, 4), round(high, 4)], "counts": shares}
 
 
-def mean_curve(curves: Sequence[Sequence[float]], scale: float = 1.0, decimals: int = 0) -> list[float]:
-    """Return the mean of curves sampled at the same places, times `scale`, rounded.
+def mean_curve(curves: Sequence[Sequence[float]], scale: float = 1.0, decimals: int | None = None) -> list[float]:
+    """Return the mean of curves sampled at the same places, times `scale`, rounded, by default to whole numbers.
 
     >>> mean_curve([[0.1, 0.2], [0.3, 0.4]], scale=1000)
     [200, 300]
     """
     means = scale * np.mean(np.asarray(curves, dtype=float), axis=0)
-    return [round(mean, decimals) if decimals else round(mean) for mean in means.tolist()]
+    return [round(mean, decimals) for mean in means.tolist()]
 
 
 def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) -> list[list[float]]:

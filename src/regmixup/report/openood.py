@@ -34,7 +34,7 @@ POSTPROCESSORS = {
 }  # fmt: skip
 """OpenOOD's names of scores that mean the same here and there."""
 COLUMNS = "Training,Postprocessor,Near-OOD_AUROC,Far-OOD_AUROC,ID_Accuracy,Outlier_Data,Arch,Additional_Description"
-_NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
+NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn28-10": "WRN-28-10"}
 
 
 def write_openood(results: Results) -> tuple[Path, str]:
@@ -56,7 +56,7 @@ def openood_rows(setting: Setting) -> list[list[str]]:
         about = [f"{config['epochs']} epochs, {counted(len(accuracies), 'seed')}"]
         if test != f"{family}/openood-test":
             about.append(f"in-distribution images are {test}, not {family}/openood-test")
-        arch = _NETWORKS.get(config["network"], config["network"])
+        arch = NETWORKS.get(config["network"], config["network"])
         for score, name in POSTPROCESSORS.items():
             groups = [_mean(rows, label, score, *group) for group in GROUPS[family].items()]
             if any(mean for mean, _ in groups):

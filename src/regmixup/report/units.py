@@ -28,8 +28,10 @@ UNITS = {
     "aurc": _THOUSANDTHS,
     "augrc": _THOUSANDTHS,
     "nll": _NATS,
+    "brier": _NONE,
     "fisher_criterion": _NONE,
     "temperature": _NONE,
+    "prior_variance": _NONE,
 }
 """The units of metrics; those that are not listed are fractions, shown in percent."""
 

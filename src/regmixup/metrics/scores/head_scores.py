@@ -68,9 +68,7 @@ class ASH:
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
-        _check_rectified(features, "ASH")
-        left = _largest(features, self.percentile)
-        factor = _sum_ratio(features, left.values).exp()
+        left, factor = _strongest("ASH", features, self.percentile)
         return torch.zeros_like(features).scatter(1, left.indices, left.values * factor)
 
 
@@ -94,26 +92,22 @@ class SCALE:
 
     def scaled(self, features: Tensor) -> Tensor:
         """Return phi exp(s_1 / s_2) of every sample, (N, D)."""
-        _check_rectified(features, "SCALE")
-        return features * _sum_ratio(features, _largest(features, self.percentile).values).exp()
+        _, factor = _strongest("SCALE", features, self.percentile)
+        return features * factor
 
 
-def _check_rectified(features: Tensor, score: str) -> None:
+def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.return_types.topk, Tensor]:
+    """Return each sample's numbers and places without the `percentile` % smallest, and exp(s_1 / s_2), (N, 1).
+
+    At least one number is left.
+    """
     if bool((features < 0).any()):
         raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")
-
-
-def _largest(features: Tensor, percentile: float) -> torch.return_types.topk:
-    """Return each sample's numbers and their places without the `percentile` % smallest. At least one is left."""
     width = features.shape[1]
-    return features.topk(max(1, width - round(width * percentile / 100)), dim=1)
-
-
-def _sum_ratio(features: Tensor, left: Tensor) -> Tensor:
-    """Return s_1 / s_2, (N, 1), the sum of all numbers of a sample over that of those left."""
+    left = features.topk(max(1, width - round(width * percentile / 100)), dim=1)
     total = features.sum(dim=1, keepdim=True)
     # A feature of zeros stays one: 0 / 0 would not.
-    return torch.where(total > 0, total / left.sum(dim=1, keepdim=True), 1)
+    return left, torch.where(total > 0, total / left.values.sum(dim=1, keepdim=True), 1).exp()
 
 
 @dataclass(frozen=True, kw_only=True)

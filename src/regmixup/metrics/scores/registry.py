@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -40,12 +41,10 @@ class Score:
     fits: Callable[[Any], bool] = lambda train: True
 
 
-def _of_classes(score: Mahalanobis | RelativeMahalanobis | KNN) -> Callable[[Any], FittedScore]:
-    return lambda train: score.fit(train.features, train.labels)
-
-
-def _of_head(score: ViM | ReAct | FDBD | NNGuide) -> Callable[[Any], FittedScore]:
-    return lambda train: score.fit(train.features, train.head_weight, train.head_bias)
+def _fit(score: Any) -> Callable[[Predictions], FittedScore]:
+    """Return the fit of a score on train predictions, whose fields have the names of its arguments."""
+    names = signature(score.fit).parameters
+    return lambda train: score.fit(**{name: getattr(train, name) for name in names})
 
 
 def _has_head(train: Predictions) -> bool:
@@ -69,16 +68,16 @@ REGISTRY: dict[str, Score] = {
     # Neither is the p-norm of a logarithm of 0, which a mean of probabilities can hold.
     "max_logit_pnorm": Score("logits", logit_scores.max_logit_pnorm),
     "mutual_information": Score("member_logits", logit_scores.mutual_information),
-    "mahalanobis": Score("features", _of_classes(Mahalanobis())),
-    "mahalanobis_tied": Score("features", _of_classes(Mahalanobis(covariance="tied"))),
-    "relative_mahalanobis": Score("features", _of_classes(RelativeMahalanobis())),
-    "knn": Score("features", _of_classes(KNN()), lambda train: len(train) >= default_k(train.labels)),
-    "vim": Score("features", _of_head(ViM()), _has_head),
-    "react": Score("features", _of_head(ReAct()), _has_head),
-    "ash": Score("features", lambda train: ASH().fit(train.head_weight, train.head_bias), _has_rectified),
-    "scale": Score("features", lambda train: SCALE().fit(train.head_weight, train.head_bias), _has_rectified),
-    "fdbd": Score("features", _of_head(FDBD()), _has_head),
-    "nnguide": Score("features", _of_head(NNGuide()), lambda train: _has_head(train) and len(train) >= NNGuide.k),
+    "mahalanobis": Score("features", _fit(Mahalanobis())),
+    "mahalanobis_tied": Score("features", _fit(Mahalanobis(covariance="tied"))),
+    "relative_mahalanobis": Score("features", _fit(RelativeMahalanobis())),
+    "knn": Score("features", _fit(KNN()), lambda train: len(train) >= default_k(train.labels)),
+    "vim": Score("features", _fit(ViM()), _has_head),
+    "react": Score("features", _fit(ReAct()), _has_head),
+    "ash": Score("features", _fit(ASH()), _has_rectified),
+    "scale": Score("features", _fit(SCALE()), _has_rectified),
+    "fdbd": Score("features", _fit(FDBD()), _has_head),
+    "nnguide": Score("features", _fit(NNGuide()), lambda train: _has_head(train) and len(train) >= NNGuide.k),
 }
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
