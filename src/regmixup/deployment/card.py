@@ -41,23 +41,15 @@ class Contents:
         return self.architecture.network.startswith("timm/") and self.run.config.head_name == "linear"
 
     @property
-    def decided(self) -> dict[str, str]:
-        """Return what `finetune` has measured at the threshold of this predictor, in words."""
-        if self.predictor is None or self.tuned.get("threshold") != self.predictor.threshold:
-            return {}
-        test, detection = self.tuned["test"], self.tuned["detection"]
-        shown = {
-            "accepted of the images that finetune tested on": f"{test['accepted']} of {test['images']}",
-            "right of the accepted": f"{test['accepted_right']} of {test['accepted']}",
-        }
-        if detection:
-            shown["images of no class"] = describe_detection(detection)
-        return shown
+    def decided(self) -> dict[str, Any]:
+        """Return the record of `finetune` if it has the threshold of this predictor."""
+        same = self.predictor is not None and self.tuned.get("threshold") == self.predictor.threshold
+        return self.tuned if same else {}
 
     @property
     def detects(self) -> bool:
         """Return whether images of no class were measured."""
-        return "images of no class" in self.decided or any(measured.models[0].ood for measured in self.results)
+        return bool(self.decided.get("detection")) or any(measured.models[0].ood for measured in self.results)
 
     @property
     def init(self) -> str:
@@ -96,5 +88,6 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters |= {
-    "counted": counted, "json": json.dumps, "plain": _plain, "public_name": public_name, "shortened": shortened,
+    "counted": counted, "describe_detection": describe_detection, "json": json.dumps, "plain": _plain,
+    "public_name": public_name, "shortened": shortened,
 }  # fmt: skip
