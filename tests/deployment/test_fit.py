@@ -343,7 +343,7 @@ class TestSaving:
             rm.Predictor.load(tmp_path)
 
     def test_names_of_a_given_model_are_compared_with_its_logits(self, fitted, digits, tmp_path):
-        replace(fitted, class_names=("a", "b")).save(tmp_path)
+        replace(fitted, class_names=("a", "b"), sets=None).save(tmp_path)
         with pytest.raises(ValueError, match="class_names must be the model's 10 classes, got 2"):
             rm.Predictor.load(tmp_path, model=network())(digits["val"].images)
 
