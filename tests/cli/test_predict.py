@@ -90,7 +90,7 @@ class TestFiles:
         assert "broken.jpg as an image" in rows["broken.jpg"]["error"]
         assert rows["broken.jpg"]["class"] == ""
         printed = capsys.readouterr()
-        assert "1 of 7 image files could not be read, such as " in printed.err
+        assert "1 of 7 image files could not be read; the last one: cannot read " in printed.err
         assert re.search(r"broken\.jpg  unreadable: (?!cannot read)", printed.out)
         assert printed.out.endswith(" unsure, 1 unreadable\n")
         assert run("predict", good, photos / "broken.jpg", photos / "gone.png", "--device", "cpu") == 2

@@ -188,6 +188,9 @@ class TestLoading:
             rm.Predictor.load(path)
 
 
+SETS = encode(rm.posthoc.Conformal().fit(torch.eye(3).repeat(9, 1) * 9, torch.arange(3).repeat(9)))
+
+
 class TestStrangers:
     def changed(self, path, folder, **changes):
         """The file with other metadata; None leaves one out, and text is written as it is."""
@@ -207,7 +210,10 @@ class TestStrangers:
             ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
             ({"threshold": float("nan")}, "threshold must be finite"),
             ({"transform": {"size": 10**9}}, "transform must crop to the model's .3, 32, 32., got Eval.*1000000000"),
-            ({"normalize": [[0.0], [0.0]]}, "mean and std must be finite, std positive"),
+            ({"normalize": [[0.0], [0.0]]}, "normalize must be finite .mean, std. .* with std > 0"),
+            ({"normalize": [[0.5, 0.5], [0.2, 0.2]]}, "normalize must be .* for 1 channel or 3 channels"),
+            ({"normalize": [[float("nan")], [0.2]]}, "normalize must be finite"),
+            ({"sets": {**SETS, "num_classes": 2}}, "sets must be of the 3 classes, got sets of 2"),
             (
                 {"class_names": ["a", "b"]},
                 "its metadata describe .*'probs': \\[2\\].* the graph has .*'probs': \\[3\\]",

@@ -570,6 +570,15 @@ def test_another_score_or_threshold_keeps_the_earlier_predictor_and_report(folde
     assert (run.folder / "earlier-3" / "finetune.json").is_file()
 
 
+def test_a_damaged_record_is_written_anew(folder, weights, tmp_path):
+    """It must not end a call after the training, which may have taken hours."""
+    run, _ = finetune(folder, tmp_path, weights, epochs=0)
+    record = (run.folder / "finetune.json").read_text()
+    (run.folder / "finetune.json").write_text(record[:100])
+    finetune(folder, tmp_path, weights, epochs=0, acceptance=0.9)
+    assert read_table(run.folder / "finetune.json")["acceptance"] == 0.9
+
+
 def test_the_page_leads_with_answers_and_has_the_epochs_of_fine_tuning(finished):
     run, _, runs = finished
     page = (run.folder / "report.html").read_text()

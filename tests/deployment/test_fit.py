@@ -321,10 +321,11 @@ class TestSaving:
         [
             ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
             ({"threshold": float("nan")}, "threshold must be finite"),
-            ({"class_names": ["a", "b"]}, "10 logits need as many names, got 2"),
+            ({"class_names": ["a", "b"]}, "must take inputs .1, 8, 8. and have 2 logits, as named"),
+            ({"architecture": {"input_shape": [1, 9, 9]}}, "must take inputs .1, 8, 8. and have 10 logits"),
             ({"architecture": {"members": 10**9}}, "unknown field of Architecture in .* 'members'"),
-            ({"architecture": {"mean": [float("nan")]}}, "mean and std must be finite"),
-            ({"architecture": {"std": [0.0]}}, "mean and std must be finite, std positive"),
+            ({"architecture": {"mean": [float("nan")]}}, "normalize must be finite .* for 1 channel .* got .*nan"),
+            ({"architecture": {"std": [0.0]}}, "normalize must be finite .mean, std. .* with std > 0"),
         ],
     )
     def test_facts_that_no_predictor_has_are_refused_before_anything_is_built(
@@ -342,7 +343,7 @@ class TestSaving:
             rm.Predictor.load(tmp_path)
 
     def test_names_of_a_given_model_are_compared_with_its_logits(self, fitted, digits, tmp_path):
-        replace(fitted, class_names=("a", "b")).save(tmp_path)
+        replace(fitted, class_names=("a", "b"), sets=None).save(tmp_path)
         with pytest.raises(ValueError, match="class_names must be the model's 10 classes, got 2"):
             rm.Predictor.load(tmp_path, model=network())(digits["val"].images)
 

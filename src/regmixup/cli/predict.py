@@ -124,7 +124,7 @@ def _classify(verb: PredictVerb) -> None:
     print(f"{accepted} accepted, {len(files) - accepted - len(errors) or 'none'} unsure{unreadable}")
     if errors:
         error = ValueError(
-            f"{len(errors)} of {counted(len(files), 'image file')} could not be read, such as {errors[-1]}"
+            f"{len(errors)} of {counted(len(files), 'image file')} could not be read; the last one: {errors[-1]}"
         )
         error.exit_status = 1 if len(errors) < len(files) else 2  # type: ignore[attr-defined]
         raise error

@@ -31,7 +31,7 @@ from regmixup.data.folders import SPLITS
 from regmixup.deployment.calibration import Calibrated
 from regmixup.mixing import to_float
 from regmixup.names import check_name
-from regmixup.networks import build, head_of, library_names
+from regmixup.networks import build, head_of, library_names, plain_normalize
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
@@ -101,14 +101,17 @@ class Facts(Calibrated):
             raise ValueError(f"{file}: threshold must be finite, got {self.threshold}")
         if self.transform is not None and (self.transform.size,) * 2 != self.input_shape[1:]:
             raise ValueError(f"{file}: transform must crop to the model's {self.input_shape}, got {self.transform}")
-        pairs = [self.normalize] if self.normalize is not None else []
-        if (built := self.architecture) is not None:
-            pairs.append((built.mean, built.std))
-            if built.num_classes != len(self.class_names):
-                raise ValueError(f"{file}: {built.num_classes} logits need as many names, got {len(self.class_names)}")
-        for mean, std in pairs:
-            if not (all(map(math.isfinite, (*mean, *std))) and min(std, default=0.0) > 0):
-                raise ValueError(f"{file}: mean and std must be finite, std positive, got {mean} and {std}")
+        channels, classes = sorted({1, *self.input_shape[:1]}), len(self.class_names)
+        try:
+            plain_normalize(self.normalize, *channels)
+            if (built := self.architecture) is not None:
+                plain_normalize((built.mean, built.std), *channels)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+        if built is not None and (built.num_classes, built.input_shape) != (classes, self.input_shape):
+            raise ValueError(f"{file}: {built} must take inputs {self.input_shape} and have {classes} logits, as named")
+        if self.sets is not None and self.sets.num_classes not in (None, classes):
+            raise ValueError(f"{file}: sets must be of the {classes} classes, got sets of {self.sets.num_classes}")
 
 
 def plain(facts: Facts) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def finish(job: Job, candidates: Mapping[str, Run]) -> Run:
 
 
 def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, dict[str, int]]:
-    """Return of how many validation images, which make choices, each model has how many right."""
+    """Count the validation images that make choices, and those of them that each model has right."""
     counts = {}
     for name, predictions in validation.items():
         choosing = job.choosing(predictions)

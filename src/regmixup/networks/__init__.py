@@ -6,6 +6,7 @@ Heads and constraints with values of their own are classes here: `networks.GPHea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -235,7 +236,7 @@ def plain_normalize(normalize: Any, *channels: int) -> Normalization | None:
     except (TypeError, ValueError):
         mean, std = (), ()
     fits = 0 < len(mean) == len(std) and (not channels or len(mean) in channels)
-    if not fits or min(std) <= 0:
+    if not fits or not all(map(math.isfinite, (*mean, *std))) or min(std) <= 0:
         count = " or ".join(counted(number, "channel") for number in channels) or "one or more channels"
-        raise ValueError(f"normalize must be (mean, std) for {count} with std > 0, got {normalize!r}")
+        raise ValueError(f"normalize must be finite (mean, std) for {count} with std > 0, got {normalize!r}")
     return mean, std
