@@ -82,8 +82,9 @@ def check_fields(config: Any) -> None:
     Traceback (most recent call last):
     ValueError: sigma must be a finite number > 0, got 0.0
     """
-    for name, hint in _hints_with_checks(type(config)).items():
-        value, options = getattr(config, name), _options(hint)
+    hints = _hints_with_checks(type(config))
+    for name, value in values_of(config).items():
+        hint, options = hints[name], _options(hints[name])
         choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
         if value in choices or (value is None and NoneType in options):
             continue
