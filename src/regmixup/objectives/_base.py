@@ -63,7 +63,9 @@ class Objective(ABC):
         features (N, D). y: (N,) class indices or (N, K) probabilities. Indices may be (N, 1) and one-hot labels
         integers. A `loss` of K yes-or-no questions takes any (N, K) numbers.
         """
-        check_tensors(x, y)
+        for name, values in {"x": x, "y": y}.items():
+            if not isinstance(values, Tensor):
+                raise ValueError(f"{name} must be a torch.Tensor, got {type(values).__name__}")
         if not (x.is_floating_point() or x.dtype == torch.uint8):
             raise ValueError(f"x must be uint8 or floating-point images or other inputs, got {x.dtype}")
         if len(x) == 0 or len(y) != len(x):
@@ -126,13 +128,6 @@ class Objective(ABC):
     @abstractmethod
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
-
-
-def check_tensors(x: object, y: object) -> None:
-    """Raise for a batch of lists or arrays."""
-    for name, values in {"x": x, "y": y}.items():
-        if not isinstance(values, Tensor):
-            raise ValueError(f"{name} must be a torch.Tensor, got {type(values).__name__}")
 
 
 def _is_sound(out: Any, count: int) -> bool:
