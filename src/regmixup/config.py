@@ -63,7 +63,10 @@ def _is_number(value: Any) -> bool:
 
 Positive = Annotated[float, partial(check_number, above=0)]
 NotNegative = Annotated[float, partial(check_number, least=0)]
+Probability = Annotated[float, partial(check_number, least=0, most=1)]
 Share = Annotated[float, partial(check_number, least=0, below=1)]
+PositiveShare = Annotated[float, partial(check_number, above=0, most=1)]
+InnerShare = Annotated[float, partial(check_number, above=0, below=1)]
 Count = Annotated[int, partial(check_count, least=1)]
 CountOrZero = Annotated[int, partial(check_count, least=0)]
 """Types of fields that hold numbers within bounds. `check_fields` makes the checks of any type that is annotated so."""
