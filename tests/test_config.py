@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -57,6 +57,7 @@ class Bounded:
     size: Count = 1
     freeze: CountOrZero | Literal["always"] = 0
     level: Annotated[CountOrZero, partial(check_number, most=10), "a note of others"] = 0
+    of_subclasses: ClassVar[str]
 
 
 @dataclass(frozen=True, kw_only=True)

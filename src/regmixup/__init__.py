@@ -56,28 +56,20 @@ if TYPE_CHECKING:
     from regmixup.types import Batch, LossOutput, Predictions, Row
 
 _HOMES = {
-    "AugMixChains": "augmentations",
-    "Augmentation": "augmentations",
-    "Batch": "types",
-    "BatchTransform": "objectives.batch_transform",
-    "Cutout": "augmentations",
-    "Draw": "mixing",
-    "Engine": "training.engine",
-    "GaussianNoise": "augmentations",
-    "LossOutput": "types",
-    "Objective": "objectives",
-    "PixMix": "augmentations",
-    "Predictions": "types",
-    "Predictor": "deployment.predictor",
-    "Row": "types",
-    "Run": "training.run",
-    "TrainConfig": "training.config",
-    "configure": "training.config",
-    "evaluate": "evaluation.evaluate",
-    "finetune": "deployment.finetune",
-    "train": "training.train",
+    "augmentations": ("AugMixChains", "Augmentation", "Cutout", "GaussianNoise", "PixMix"),
+    "deployment.finetune": ("finetune",),
+    "deployment.predictor": ("Predictor",),
+    "evaluation.evaluate": ("evaluate",),
+    "mixing": ("Draw",),
+    "objectives": ("Objective",),
+    "objectives.batch_transform": ("BatchTransform",),
+    "training.config": ("TrainConfig", "configure"),
+    "training.engine": ("Engine",),
+    "training.run": ("Run",),
+    "training.train": ("train",),
+    "types": ("Batch", "LossOutput", "Predictions", "Row"),
 }
-"""Where the public names are that are neither modules nor objectives."""
+"""The modules with public names that are neither modules nor objectives themselves."""
 _MODULES = {"scores": "metrics.scores", "sharpness": "training.sharpness"}
 """Public modules that lie in a room."""
 
@@ -97,8 +89,9 @@ def __getattr__(name: str) -> Any:
         from regmixup.names import unknown
 
         raise AttributeError(str(unknown("name in regmixup", name, __all__)))
-    if name in _HOMES:
-        value = getattr(import_module(f"regmixup.{_HOMES[name]}"), name)
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is not None:
+        value = getattr(import_module(f"regmixup.{home}"), name)
     elif name.islower():
         value = import_module(f"regmixup.{_MODULES.get(name, name)}")
     else:

@@ -63,7 +63,10 @@ def _is_number(value: Any) -> bool:
 
 Positive = Annotated[float, partial(check_number, above=0)]
 NotNegative = Annotated[float, partial(check_number, least=0)]
+Probability = Annotated[float, partial(check_number, least=0, most=1)]
 Share = Annotated[float, partial(check_number, least=0, below=1)]
+PositiveShare = Annotated[float, partial(check_number, above=0, most=1)]
+InnerShare = Annotated[float, partial(check_number, above=0, below=1)]
 Count = Annotated[int, partial(check_count, least=1)]
 CountOrZero = Annotated[int, partial(check_count, least=0)]
 """Types of fields that hold numbers within bounds. `check_fields` makes the checks of any type that is annotated so."""
@@ -82,8 +85,9 @@ def check_fields(config: Any) -> None:
     Traceback (most recent call last):
     ValueError: sigma must be a finite number > 0, got 0.0
     """
-    for name, hint in _hints_with_checks(type(config)).items():
-        value, options = getattr(config, name), _options(hint)
+    hints = _hints_with_checks(type(config))
+    for name, value in values_of(config).items():
+        hint, options = hints[name], _options(hints[name])
         choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
         if value in choices or (value is None and NoneType in options):
             continue

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from regmixup.config import (
     Count,
     CountOrZero,
     NotNegative,
     Positive,
+    PositiveShare,
     Share,
     check_count,
     check_fields,
@@ -131,7 +131,7 @@ class Recipe:
     orient: bool = introduced(False)
     """Rotate image files by their EXIF orientation, as viewers show photographs of phones; also for evaluation and
     wherever the model is used. Off: pixels as they are stored, as in torchvision's ImageFolder and on ImageNet."""
-    crop_area: Annotated[float, partial(check_number, above=0, most=1)] = introduced(0.08)
+    crop_area: PositiveShare = introduced(0.08)
     """Smallest share of an image file's area that a random resized crop shows; 1 for almost the whole image."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
     """The interpolation of crops of image files; random: bilinear or bicubic, drawn for every image (timm)."""
@@ -140,7 +140,7 @@ class Recipe:
     rand_augment: CountOrZero = introduced(0)
     """Operations of RandAugment (torchvision's) per image, 2 in its paper; 0 for none. Worker processes apply them,
     also to images in memory, which must be uint8."""
-    magnitude: Annotated[CountOrZero, partial(check_number, most=30)] = introduced(9)
+    magnitude: CountOrZero = introduced(9)
     """Magnitude of RandAugment's operations, from 0 to 30."""
     cutout: CountOrZero = introduced(0)
     """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
@@ -174,9 +174,10 @@ class Recipe:
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
 
     def _check_rates(self) -> None:
-        """Check the numbers of the optimizer and the schedule that have to fit each other."""
+        """Check the numbers of the optimizer, the schedule and the augmentation beyond their types."""
         for name in ("min_lr", "warmup_lr"):
             check_number(name, getattr(self, name), least=0, most=self.lr)
+        check_number("magnitude", self.magnitude, most=30)
         if self.average_lr is not None:
             check_number("average_lr", self.average_lr, above=0, most=self.lr)
         if self.average == "swa" and (self.ema > 0 or self.select != "last"):

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from regmixup.mixing import made_once
+from regmixup.mixing import made_once, sample_uniform
 
 COUNT = 512  # pictures of a bank
 _TURN = 2 * math.pi
@@ -30,7 +30,7 @@ def _coloured(heights: Tensor, channels: int, generator: torch.Generator) -> Ten
     """Colour heights (n, H, W): each channel is 1/2 + 1/2 cos 2 pi (f h + phase), f from 1/2 to 3, h from 0 to 1."""
     low, high = heights.amin((1, 2), keepdim=True), heights.amax((1, 2), keepdim=True)
     heights = (heights - low) / (high - low).clamp(min=1e-12)
-    rate, phase = _uniform(2, len(heights), channels, 1, 1, generator=generator)
+    rate, phase = sample_uniform((2, len(heights), channels, 1, 1), generator)
     waves = 0.5 + 0.5 * torch.cos(_TURN * ((0.5 + 2.5 * rate) * heights[:, None] + phase))
     return (255 * waves).round().to(torch.uint8)
 
@@ -40,18 +40,18 @@ def _plasma(count: int, height: int, width: int, generator: torch.Generator) -> 
     down, along = torch.fft.fftfreq(height, 1 / height), torch.fft.rfftfreq(width, 1 / width)
     frequency = torch.hypot(down.double()[:, None], along.double())
     frequency[0, 0] = math.inf
-    power = 1.5 + _uniform(count, 1, 1, generator=generator)
-    phase = _TURN * _uniform(count, *frequency.shape, generator=generator)
+    power = 1.5 + sample_uniform((count, 1, 1), generator)
+    phase = _TURN * sample_uniform((count, *frequency.shape), generator)
     return torch.fft.irfft2(torch.polar(frequency**-power, phase), s=(height, width))
 
 
 def _gratings(count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
     """Return sums of three waves, each with at most a cycle for four pixels; every other picture has two heights."""
     down, along = torch.arange(height).double() / height, torch.arange(width).double() / width
-    cycles = 2 * _uniform(2, count, 3, 1, 1, generator=generator) - 1
+    cycles = 2 * sample_uniform((2, count, 3, 1, 1), generator) - 1
     rows, columns = (height / 4 * cycles[0]).round(), (width / 4 * cycles[1]).round()
     rows[(rows == 0) & (columns == 0)] = 1  # never flat
-    phase, strength = _uniform(2, count, 3, 1, 1, generator=generator)
+    phase, strength = sample_uniform((2, count, 3, 1, 1), generator)
     heights = (strength * torch.cos(_TURN * (rows * down[:, None] + columns * along + phase))).sum(dim=1)
     heights[::2] = (heights[::2] > heights[::2].flatten(1).median(dim=1).values[:, None, None]).double()
     return heights
@@ -61,7 +61,7 @@ def _perlin(count: int, height: int, width: int, generator: torch.Generator) -> 
     """Return Perlin's gradient noise on lattices of 2, 4 and 8 cells, each of half the strength of the one before."""
     heights = torch.zeros(count, height, width, dtype=torch.float64)
     for cells in (2, 4, 8):
-        angle = _TURN * _uniform(count, cells, cells, generator=generator)
+        angle = _TURN * sample_uniform((count, cells, cells), generator)
         y, x = (torch.arange(side).double() * cells / side for side in (height, width))
         corners = []  # the slope at each corner of a pixel's cell times the way from there to the pixel
         for down, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -71,10 +71,6 @@ def _perlin(count: int, height: int, width: int, generator: torch.Generator) -> 
         upper, lower = (torch.lerp(corners[i], corners[i + 1], fade_x) for i in (0, 2))
         heights += torch.lerp(upper, lower, fade_y) / cells
     return heights
-
-
-def _uniform(*shape: int, generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, dtype=torch.float64, generator=generator)
 
 
 HEIGHTS = {"plasma": _plasma, "gratings": _gratings, "perlin": _perlin}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -48,10 +46,14 @@ class AugMixChains(Augmentation):
     """Parameter of the Dirichlet and Beta distributions."""
     width: Count = 3
     """Chains per image."""
-    depth: Annotated[int, partial(check_count, least=-1)] = -1
+    depth: int = -1
     """Operations per chain; -1 draws 1, 2 or 3 for every chain."""
     severity: Severity = 3.0
     """The highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("depth", self.depth, least=-1)
 
     @property
     def _longest(self) -> int:

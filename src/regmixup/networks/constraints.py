@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from regmixup.config import Count, Positive, check_fields, check_number
+from regmixup.config import Count, Positive, PositiveShare, check_fields
 from regmixup.mixing import full_precision
 from regmixup.networks.contract import evaluated
 from regmixup.networks.power_iteration import PowerIteration, Top
@@ -171,7 +170,7 @@ class StableRank(Constraint):
     tensor([1.0000, 0.2582, 0.2582, 0.2582])
     """
 
-    ratio: Annotated[float, partial(check_number, above=0, most=1)] = 0.3
+    ratio: PositiveShare = 0.3
     """Share of the full stable rank, above 0 and at most 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1
     leaves W / sigma. Where R is 1 although the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is
     u v^T and its gradient 0."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
-from weakref import WeakSet
 
-import torch
-from torch import Tensor, nn
-
-from regmixup.types import look_like_probabilities
-
-_LOOKED_AT: WeakSet[nn.Module] = WeakSet()
+from torch import Tensor
 
 
 def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
@@ -22,6 +15,7 @@ def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
     models, torchvision's GoogLeNetOutputs and InceptionOutputs), or a tuple or list that begins with the logits. One
     that begins with (N, D) and holds a narrower (N, K), too, is rejected: these may be features and logits.
 
+    >>> import torch
     >>> x = torch.eye(2)
     >>> [tuple(logits_of(model, x).shape) for model in (torch.neg, lambda x: {"logits": x}, lambda x: (x, x.sum()))]
     [(2, 2), (2, 2), (2, 2)]
@@ -53,21 +47,3 @@ def _first_of(output: Any) -> Any:
     first, *later = output
     tables = [entry for entry in later if isinstance(entry, Tensor) and first.ndim == entry.ndim == 2]
     return None if any(1 < table.shape[1] < first.shape[1] for table in tables) else first
-
-
-def warn_of_softmax(model: object, logits: Tensor | None) -> None:
-    """Warn of a model that gives probabilities. Look at its first batch alone, as looking waits for the device."""
-    if logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
-        return
-    try:
-        if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
-        ends_in_softmax = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
-    except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
-        return
-    _LOOKED_AT.add(model)
-    if ends_in_softmax:
-        warnings.warn(
-            "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its own",
-            stacklevel=3,
-        )

@@ -45,9 +45,8 @@ def build(name: str, **fields: object) -> Objective:
 
 def name_of(objective: Objective) -> str:
     """Return the command-line name of an objective, or its class's name if it is not in the registry."""
-    objective_class = type(objective)
-    names = (name for name, cls in OBJECTIVES.items() if cls is objective_class)
-    return next(names, objective_class.__name__.lower())
+    names = {cls: name for name, cls in OBJECTIVES.items()}
+    return names.get(type(objective), type(objective).__name__.lower())
 
 
 def register(cls: type[Objective], *, version: str = "") -> type[Objective]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +15,9 @@ from torch import Tensor, nn
 from regmixup.config import check_fields
 from regmixup.losses import LOSSES, LossLike
 from regmixup.mixing import Draw, ImageSize, check_boxes, to_float
-from regmixup.networks.outputs import warn_of_softmax
-from regmixup.types import RESERVED, LossOutput, is_whole
+from regmixup.types import RESERVED, LossOutput, is_whole, look_like_probabilities
+
+_LOOKED_AT: WeakSet[nn.Module] = WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,9 @@ class Objective(ABC):
         features (N, D). y: (N,) class indices or (N, K) probabilities. Indices may be (N, 1) and one-hot labels
         integers. A `loss` of K yes-or-no questions takes any (N, K) numbers.
         """
-        check_tensors(x, y)
+        for name, values in {"x": x, "y": y}.items():
+            if not isinstance(values, Tensor):
+                raise ValueError(f"{name} must be a torch.Tensor, got {type(values).__name__}")
         if not (x.is_floating_point() or x.dtype == torch.uint8):
             raise ValueError(f"x must be uint8 or floating-point images or other inputs, got {x.dtype}")
         if len(x) == 0 or len(y) != len(x):
@@ -79,12 +84,29 @@ class Objective(ABC):
         return out
 
     def look_at(self, model: object, logits: Tensor | None) -> None:
-        """Warn at a model's first batch if it gives probabilities; not where a loss of the user's own may take them."""
+        """Warn at a model's first batch if it gives probabilities; not where a loss of the user's own may take them.
+
+        Later batches are not looked at, as looking waits for the device.
+        """
         if torch.compiler.is_compiling():  # torch 2.11 cannot compile the question whose loss it is
             return
         loss = getattr(self, "loss", None)
-        if loss is None or type(loss) in LOSSES.values():
-            warn_of_softmax(model, logits)
+        takes_logits = loss is None or type(loss) in LOSSES.values()
+        if not takes_logits or logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
+            return
+        try:
+            if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+                return
+            ends_in_softmax = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
+        except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
+            return
+        _LOOKED_AT.add(model)
+        if ends_in_softmax:
+            warnings.warn(
+                "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its "
+                "own",
+                stacklevel=2,
+            )
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.
@@ -106,13 +128,6 @@ class Objective(ABC):
     @abstractmethod
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
-
-
-def check_tensors(x: object, y: object) -> None:
-    """Raise for a batch of lists or arrays."""
-    for name, values in {"x": x, "y": y}.items():
-        if not isinstance(values, Tensor):
-            raise ValueError(f"{name} must be a torch.Tensor, got {type(values).__name__}")
 
 
 def _is_sound(out: Any, count: int) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Annotated
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number, introduced
+from regmixup.config import Probability, introduced
 from regmixup.losses import LossLike
 from regmixup.mixing import Draw, ImageSize, sample_uniform
 from regmixup.objectives._base import Objective, with_loss
@@ -32,7 +31,7 @@ class Alternate(Objective):
     """The objective of the steps whose coin falls on heads."""
     second: Objective = field(kw_only=False)
     """The objective of the other steps."""
-    probability: Annotated[float, partial(check_number, least=0, most=1)] = 0.5
+    probability: Probability = 0.5
     """Probability of `first`, in every step."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for the objectives whose own `loss` is None."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
 from regmixup.mixing import Draw, can_look
-from regmixup.objectives._base import Objective, check_tensors, has_loss
+from regmixup.objectives._base import Objective, has_loss
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
 
@@ -59,10 +59,6 @@ class BatchTransform:
         The same generator gives the same draw as in `objective(model, x, y, generator=...)`. Soft labels that are no
         one-hot rows may come from another library's mixing, of which there is one warning.
         """
-        check_tensors(x, y)
-        soft = y.is_floating_point() and y.ndim == 2 and not torch.compiler.is_compiling()
-        if soft and bool((y.amax(dim=1) < 1).any()):
-            _warn_of_mixed_labels()
         inputs: list[Tensor] = []
         targets: list[Tensor] = []
         losses: list[Tensor] = []
@@ -85,6 +81,9 @@ class BatchTransform:
             shares = torch.cat(torch.autograd.grad(out.loss, losses))
         if can_look(out.loss) and out.loss.item() != 0:  # all recorded losses are 0
             raise ValueError(f"objective must have no term beside its cross-entropies, got {self.objective!r}")
+        soft = y.is_floating_point() and y.ndim == 2 and not torch.compiler.is_compiling()
+        if soft and bool((y.amax(dim=1) < 1).any()):
+            _warn_of_mixed_labels()
         images = torch.cat(inputs)
         return images, len(images) * shares[:, None] * torch.cat(targets)
 

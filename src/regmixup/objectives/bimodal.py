@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import NotNegative, Positive, check_number
+from regmixup.config import InnerShare, NotNegative, Positive
 from regmixup.losses import mixed_losses
 from regmixup.mixing import Draw, ImageSize, draw_pairs, mixup, sample_uniform, stack_draws, take, take_pairs
 from regmixup.networks.outputs import logits_of
@@ -72,7 +71,7 @@ class Bimodal(Mixup):
     """>= 0: weight of the mixed term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: the loss above; sum: 1 + eta times it."""
-    clean_probability: Annotated[float, partial(check_number, above=0, below=1)] = 0.5
+    clean_probability: InnerShare = 0.5
     """p, above 0 and below 1."""
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
+from regmixup.config import InnerShare
 from regmixup.losses import image_losses, mixed_losses
 from regmixup.mixing import Draw, ImageSize, sample_order, take
 from regmixup.objectives._passes import forward_both
@@ -62,7 +60,7 @@ class HalfRegMixup(RegMixup):
     True
     """
 
-    share: Annotated[float, partial(check_number, above=0, below=1)] = 0.5
+    share: InnerShare = 0.5
     """Share of the images that is forwarded clean, above 0 and below 1: n is round(share N), within 1 and N -
     1. A batch of 1 pairs with itself, so its mixed image is the clean one; it is forwarded as both."""
 
