@@ -95,10 +95,7 @@ class Processes:
         if len({device.type for device in self.devices}) != 1:
             names = ", ".join(map(str, self.devices)) or "none"
             raise ValueError(f"devices must be one or more of the same kind: it decides the precision, got {names}")
-
-    @property
-    def device(self) -> torch.device:
-        return self.devices[0]
+        self.device = self.devices[0]
 
     def open(self, job: StudyJob, progress: Progress | None) -> None:
         for device in self.devices:
