@@ -152,18 +152,17 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
     The run folder is held until its rows are written: another process that asks for it meanwhile gets an InUseError.
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
-    planned, companion, choosing = task.planned, task.companion, task.planned.choosing
-    choices: list[Row] = []
+    planned, companion, choices = task.planned, task.companion, list[Row]()
     (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     with task.run.owned():
-        if choosing is None or companion is None:
+        if companion is None:
             run = _train(job, task.run, device, hooks)
         else:
             with suppress(InUseError):  # another process trains it; this run needs it only at the end
                 _train(job, companion, device, hooks)
             run = _train(job, task.run, device, hooks, earlier=companion.config.total_epochs * companion.config.members)
             trained_companion = _train(job, companion, device, hooks)
-            choices = evaluate_run(choosing, trained_companion, root=job.root, device=device)
+            choices = evaluate_run(planned.choosing, trained_companion, root=job.root, device=device)
         evaluate_run(planned, run, root=job.root, device=device, choices=choices)
     if job.archive is None:
         return
