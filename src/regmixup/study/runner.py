@@ -191,7 +191,7 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         write_rows(folder / "rows.csv", rows)
         record = {**encode(study), "runs": entries, "rows_digest": digest(folder / "rows.csv")}
         write_json(folder / "study.json", record)
-        write_selected(study, folder)
+        write_selected(study, folder, rows)
 
 
 def collect(study: Study, runs: Path, into: Path | None = None) -> Path:
