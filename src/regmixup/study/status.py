@@ -96,7 +96,7 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     if step is None or None in counts:
         return None
     milliseconds = planned.config.members * step / 3 / 128 + MEASURE_MICROSECONDS / 1000
-    return sum(count for count in counts if count is not None) * milliseconds / 60_000
+    return sum(filter(None, counts)) * milliseconds / 60_000
 
 
 # Time by the epochs of other runs
