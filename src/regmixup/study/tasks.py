@@ -105,7 +105,8 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
 class StudyJob:
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
-    archive: a folder for archives of finished runs; an archived run counts as done.
+    archive: a folder for archives of finished runs; an archived run counts as done. threads: of a process that a
+    launcher has started for them.
     """
 
     runs: Path
@@ -113,6 +114,7 @@ class StudyJob:
     workers: int | None = None
     engine: Engine | None = None
     archive: Path | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,8 @@ class TaskOutcome:
 
 def attempt(job: StudyJob, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
     """Execute one task, skipping the steps that are done. The traceback of an error is written into the run folder."""
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
     if not job.runs.is_dir():  # made by whoever launched this
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return TaskOutcome(task=task, error=error)
