@@ -104,7 +104,7 @@ class Study:
                 check_name(f"method of {section}", method, self.methods)
         for section, kind in (("only", str), ("seeds_of", int)):
             for method, entries in getattr(self, section).items():
-                if not isinstance(entries, list) or not entries or any(type(entry) is not kind for entry in entries):
+                if not isinstance(entries, list) or any(type(entry) is not kind for entry in entries):
                     raise ValueError(f"{section}.{method} must be a list of {kind.__name__}, got {entries!r}")
                 check_distinct(f"{section}.{method}", entries)
         for recipe in (recipe for chosen in self.only.values() for recipe in chosen):
