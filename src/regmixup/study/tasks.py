@@ -12,7 +12,7 @@ from typing import Unpack
 import torch
 
 from regmixup import run_folder
-from regmixup.storage import InUseError, owning
+from regmixup.storage import InUseError
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.evaluate_run import evaluate_run, stored_rows
 from regmixup.study.planned_run import PlannedRun
@@ -153,7 +153,8 @@ def attempt(job: StudyJob, task: Task, device: torch.device, **hooks: Unpack[Hoo
 def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> None:
     """Train and evaluate a task, with its companion if it has one, and archive it where that is asked for.
 
-    The run folder is held until its rows are written: another process that asks for it meanwhile gets an InUseError.
+    The run folder is held until all is written: another process that asks for it meanwhile, perhaps for another line of
+    the same run, gets an InUseError.
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
     planned, companion, choices = task.planned, task.companion, list[Row]()
@@ -168,10 +169,8 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
             trained_companion = _train(job, companion, device, hooks)
             choices = evaluate_run(planned.choosing, trained_companion, root=job.root, device=device)
         evaluate_run(planned, run, root=job.root, device=device, choices=choices)
-    if job.archive is None:
-        return
-    with owning(task.run.folder):  # as another process may archive another line of the same run
-        write_archive(task.run, planned, job.archive)
+        if job.archive is not None:
+            write_archive(task.run, planned, job.archive)
 
 
 def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:
