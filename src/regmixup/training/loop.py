@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -224,9 +225,10 @@ class Training:
             self.swa.update()
         if self.validation is not None:
             # Never of SWA's mean: it may not have begun, and has no batch-norm statistics of its own before the end.
-            measured = self.validation.measure(self.model, self.ranks, average=self.ema)
-            if self.selection is not None:
-                self.selection.keep_best(epoch, measured, average=self.ema)
+            with self.ema.in_place() if self.ema is not None else nullcontext():
+                measured = self.validation.measure(self.model, self.ranks)
+                if self.selection is not None:
+                    self.selection.keep_best(epoch, measured)
         seconds = time.perf_counter() - self.epoch_began
         record = {"epoch": epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
