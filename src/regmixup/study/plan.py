@@ -120,7 +120,6 @@ class Study:
         return {name: decode(Evaluation, _section(self.evaluate, name), "study.evaluate") for name in self.recipes}
 
     def methods_of(self, recipe: str) -> list[str]:
-        """Return the methods that run with a recipe."""
         return [method for method in self.methods if recipe in self.only.get(method, [recipe])]
 
     def points_of(self, method: str) -> list[Point]:
@@ -234,7 +233,6 @@ def _shared(planned: PlannedRun) -> object:
 
 
 def _family(recipe: str) -> str:
-    """Return the family of a recipe's train set."""
     return find(recipes.get(recipe).train_set).family
 
 

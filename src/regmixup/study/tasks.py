@@ -75,7 +75,6 @@ class Task:
         return [*(self.companion.members() if self.companion is not None else []), *self.run.members()]
 
     def epochs(self) -> int:
-        """Return the epochs of all its models."""
         return sum(model.config.total_epochs for model in self.models())
 
     def history(self) -> list[EpochRecord]:
