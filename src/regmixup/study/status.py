@@ -223,8 +223,9 @@ def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
             left = f", {minutes:.1f} min left" if minutes is not None else ""
             parts.append(f"epoch {len(history)}/{task.epochs()}{loss}{left}")
         if state == "failed":
-            failure = (task.run.folder / run_folder.FAILURE).read_text(encoding="utf-8")
-            parts.append(failure.strip().rpartition("\n")[2])
+            with suppress(FileNotFoundError):  # another process has begun it again meanwhile
+                failure = (task.run.folder / run_folder.FAILURE).read_text(encoding="utf-8")
+                parts.append(failure.strip().rpartition("\n")[2])
         yield "  ".join([*parts, str(task.source)])
     yield f"runs    {', '.join(f'{count} {state}' for state, count in Counter(states).items())}"
 
