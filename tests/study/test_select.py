@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regmixup.cli import main
-from regmixup.storage import read_rows, write_rows
+from regmixup.storage import read_rows
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import Choice, select, take_selected, write_selected
@@ -197,8 +197,7 @@ def test_a_choice_from_a_shorter_grid_does_not_stay(tmp_path):
     study, chosen = load_study(str(write_mini(tmp_path, text))), tmp_path / "selected.json"
     rows = [row(planned.label, planned.config.seed, "accuracy", 0.5) for planned in study.runs()]
     for measured, exists in ((rows, True), (rows[1:], False)):
-        write_rows(tmp_path / "rows.csv", measured)
-        write_selected(study, tmp_path)
+        write_selected(study, tmp_path, measured)
         assert chosen.exists() == exists
 
 

@@ -271,6 +271,13 @@ def test_a_run_is_running_while_a_living_process_holds_its_folder_and_failed_aft
     assert "DivergedError: the loss became nan  " in line
 
 
+def test_a_failed_run_that_another_process_has_begun_again_is_listed_all_the_same(half_done, monkeypatch):
+    plan, runs, stopped = half_done
+    monkeypatch.setattr(module, "state_of", lambda task: "failed")  # as it was when the listing began
+    assert not (stopped / "failure.txt").exists()
+    assert all(line.startswith("failed") for line in list(status_lines(look(plan, runs)))[:-1])
+
+
 @pytest.mark.parametrize("lost", ["rows-*.csv", "checkpoint.safetensors"])
 def test_what_lacks_rows_or_weights_is_not_done(half_done, lost):
     plan, runs, _ = half_done

@@ -128,7 +128,8 @@ def test_which_epoch_is_kept(metric, values, kept):
     for epoch, value in enumerate(values, start=1):
         model.weight.data.fill_(epoch)
         average.values["weight"].fill_(10 * epoch)
-        best.keep_best(epoch, {metric.replace("-", "_"): value}, average=average)
+        with average.in_place():
+            best.keep_best(epoch, {metric.replace("-", "_"): value})
         assert model.weight.tolist() == [[epoch]]
     assert best.record("some/val") == {"epoch": kept, "by": metric, "value": values[kept - 1], "on": "some/val"}
     assert float(best.state()["weight"]) == 10 * kept
@@ -156,7 +157,8 @@ def test_a_running_mean_is_measured_in_place_of_the_model():
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.zero_()
-    assert validation().measure(model, Ranks(), average=average) == measured
+    with average.in_place():
+        assert validation().measure(model, Ranks()) == measured
     assert validation().measure(model, Ranks())["val_nll"] == pytest.approx(math.log(10))
 
 

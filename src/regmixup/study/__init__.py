@@ -26,34 +26,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regmixup.study.plan import Study
+from regmixup.study.plan import load_study as load
+from regmixup.study.plan import studies as available
+from regmixup.study.planned_run import Evaluation, PlannedRun
+
 if TYPE_CHECKING:
     from regmixup.study.launchers import InTurn, Processes, RayTasks
-    from regmixup.study.plan import Study
-    from regmixup.study.plan import load_study as load
-    from regmixup.study.plan import studies as available
-    from regmixup.study.planned_run import Evaluation, PlannedRun
     from regmixup.study.runner import run_study as run
 
 __all__ = [
     "Evaluation", "InTurn", "PlannedRun", "Processes", "RayTasks", "Study", "available", "load", "run",
 ]  # fmt: skip
 
-_PLACES = {
-    "Evaluation": "planned_run.Evaluation",
-    "InTurn": "launchers.InTurn",
-    "PlannedRun": "planned_run.PlannedRun",
-    "Processes": "launchers.Processes",
-    "RayTasks": "launchers.RayTasks",
-    "Study": "plan.Study",
-    "available": "plan.studies",
-    "load": "plan.load_study",
-    "run": "runner.run_study",
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: listing studies needs no torch."""
-    if name not in _PLACES:
+    """Import what needs torch when it is first used: listing studies does not."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _PLACES[name].partition(".")
-    return getattr(import_module(f"{__name__}.{module}"), attribute)
+    if name == "run":
+        return import_module(f"{__name__}.runner").run_study
+    return getattr(import_module(f"{__name__}.launchers"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -55,17 +56,13 @@ def find_images(
 
     Predictions may have come from another machine than the data. side: in pixels, of images that are files.
     """
-    looks: dict[str, Look] = {}
-    classes: tuple[str, ...] = ()
+    sources: dict[str, LabelledImages] = {}
     for name in names:
-        try:
+        with suppress(OSError, ValueError):
             load = data.load if find(name).may_change else _load_once
-            source = load(name, root=data_root(root))
-        except (OSError, ValueError):
-            continue
-        looks[name] = partial(_thumbnails, source, side)
-        classes = source.classes if name == names[0] else classes
-    return looks, classes
+            sources[name] = load(name, root=data_root(root))
+    classes = next((source.classes for name, source in sources.items() if name == names[0]), ())
+    return {name: partial(_thumbnails, source, side) for name, source in sources.items()}, classes
 
 
 @lru_cache(maxsize=8)

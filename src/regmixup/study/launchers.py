@@ -20,7 +20,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeAlias
 
@@ -95,16 +95,12 @@ class Processes:
         if len({device.type for device in self.devices}) != 1:
             names = ", ".join(map(str, self.devices)) or "none"
             raise ValueError(f"devices must be one or more of the same kind: it decides the precision, got {names}")
-
-    @property
-    def device(self) -> torch.device:
-        return self.devices[0]
+        self.device = self.devices[0]
 
     def open(self, job: StudyJob, progress: Progress | None) -> None:
         for device in self.devices:
             check_present(device)
-        self.job = job
-        self.threads = max(1, torch.get_num_threads() // len(self.devices))
+        self.job = replace(job, threads=max(1, torch.get_num_threads() // len(self.devices)))
         self.without_worker = list(self.devices)
         self.idle: list[_Worker] = []
         self.busy: dict[_Worker, Task] = {}
@@ -113,7 +109,7 @@ class Processes:
         return bool(self.idle or self.without_worker)
 
     def submit(self, task: Task) -> None:
-        worker = self.idle.pop() if self.idle else _Worker(self.job, self.without_worker.pop(0), self.threads)
+        worker = self.idle.pop() if self.idle else _Worker(self.job, self.without_worker.pop(0))
         self.busy[worker] = task
         with suppress(BrokenPipeError):  # it has died, which `wait` will see
             worker.connection.send(task)
@@ -146,12 +142,12 @@ class Processes:
 class _Worker:
     """A process on one device, and the connection to it."""
 
-    def __init__(self, job: StudyJob, device: torch.device, threads: int) -> None:
+    def __init__(self, job: StudyJob, device: torch.device) -> None:
         # Not forked: neither CUDA nor torch's threads survive that. Not a daemon: it may need processes that load data.
         context = multiprocessing.get_context("spawn")
         self.device = device
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, job, device, threads))
+        self.process = context.Process(target=_work, args=(theirs, job, device))
         self.process.start()
         theirs.close()  # so that the connection ends with the process
 
@@ -160,10 +156,9 @@ class _Worker:
         self.process.join()
 
 
-def _work(connection: Connection, job: StudyJob, device: torch.device, threads: int) -> None:
+def _work(connection: Connection, job: StudyJob, device: torch.device) -> None:
     """Execute incoming tasks until the connection ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all; the parent decides
-    torch.set_num_threads(threads)
     if device.index is not None and device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, Interrupted):
@@ -209,9 +204,9 @@ class RayTasks:
             if share > most and not address:  # a cluster may still grow; Ray would wait for this machine for ever
                 raise ValueError(f"{name} must be at most {most:g}, which is all that Ray has, got {share:g}")
         self.ray: Any = ray
-        self.job = ray.put(job)
+        self.job = ray.put(replace(job, threads=max(1, math.floor(self.cpus_per_run))))
         shares = {"num_gpus": self.gpus_per_run, "num_cpus": self.cpus_per_run}
-        self.remote = ray.remote(max_retries=3, **shares)(_attempt_on_ray)
+        self.remote = ray.remote(max_retries=3, **shares)(attempt)
         self.tasks: dict[Any, Task] = {}
 
     def has_room(self) -> bool:
@@ -219,8 +214,7 @@ class RayTasks:
         return True
 
     def submit(self, task: Task) -> None:
-        threads = max(1, math.floor(self.cpus_per_run))
-        self.tasks[self.remote.remote(self.job, task, self.device, threads)] = task
+        self.tasks[self.remote.remote(self.job, task, self.device)] = task
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
         if not self.tasks:
@@ -241,11 +235,6 @@ class RayTasks:
         """Cancel every task. A run in progress keeps its last checkpoint. The connection ends with this process."""
         for reference in self.tasks:
             self.ray.cancel(reference, force=True)
-
-
-def _attempt_on_ray(job: StudyJob, task: Task, device: torch.device, threads: int) -> TaskOutcome:
-    torch.set_num_threads(threads)
-    return attempt(job, task, device)
 
 
 Launcher: TypeAlias = InTurn | Processes | RayTasks

@@ -104,7 +104,7 @@ class Study:
                 check_name(f"method of {section}", method, self.methods)
         for section, kind in (("only", str), ("seeds_of", int)):
             for method, entries in getattr(self, section).items():
-                if not isinstance(entries, list) or not entries or any(type(entry) is not kind for entry in entries):
+                if not isinstance(entries, list) or any(type(entry) is not kind for entry in entries):
                     raise ValueError(f"{section}.{method} must be a list of {kind.__name__}, got {entries!r}")
                 check_distinct(f"{section}.{method}", entries)
         for recipe in (recipe for chosen in self.only.values() for recipe in chosen):
@@ -120,7 +120,6 @@ class Study:
         return {name: decode(Evaluation, _section(self.evaluate, name), "study.evaluate") for name in self.recipes}
 
     def methods_of(self, recipe: str) -> list[str]:
-        """Return the methods that run with a recipe."""
         return [method for method in self.methods if recipe in self.only.get(method, [recipe])]
 
     def points_of(self, method: str) -> list[Point]:
@@ -234,7 +233,6 @@ def _shared(planned: PlannedRun) -> object:
 
 
 def _family(recipe: str) -> str:
-    """Return the family of a recipe's train set."""
     return find(recipes.get(recipe).train_set).family
 
 

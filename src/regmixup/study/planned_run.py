@@ -142,10 +142,9 @@ class PlannedRun:
         return f"{label}-{digits[:8]}"
 
     @property
-    def choosing(self) -> PlannedRun | None:
+    def choosing(self) -> PlannedRun:
         """Return the line that T and sigma_0 come from: the companion, evaluated on its validation images alone."""
-        if self.companion is None:
-            return None
+        assert self.companion is not None
         evaluation = Evaluation(
             precision=self.evaluate.precision,
             validation=self.evaluate.validation,

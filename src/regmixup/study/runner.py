@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from regmixup.study.status import Budget, missing_data
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, find_tasks
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
+from regmixup.training.stopping import handle
 from regmixup.types import Row
 
 COLLECT_SECONDS = 0.1
@@ -87,7 +87,9 @@ def run_study(
     folder.mkdir(parents=True, exist_ok=True)
     undone = [task for task in tasks if not task.done]
     launcher.open(job, progress)
-    with closing(launcher), _stopped_by_sigterm():
+    with closing(launcher), ExitStack() as handlers:
+        # SIGTERM, by which a batch system ends a job, stops a study as Ctrl-C does.
+        handle(signal.SIGTERM, signal.default_int_handler, until=handlers)
         outcomes = {outcome.task.index: outcome for outcome in dispatch(tasks, launcher, progress, budget)}
     failed = {index: outcome for index, outcome in outcomes.items() if outcome.error}
     while True:
@@ -191,7 +193,7 @@ def _collect(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row
         write_rows(folder / "rows.csv", rows)
         record = {**encode(study), "runs": entries, "rows_digest": digest(folder / "rows.csv")}
         write_json(folder / "study.json", record)
-        write_selected(study, folder)
+        write_selected(study, folder, rows)
 
 
 def collect(study: Study, runs: Path, into: Path | None = None) -> Path:
@@ -234,16 +236,3 @@ def _explain(failed: Sequence[TaskOutcome], *, total: int) -> str:
         if (traceback := outcome.task.run.folder / run_folder.FAILURE).is_file():
             lines.append(f"    {traceback}")
     return "\n".join(lines)
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Let a batch system's SIGTERM stop a study as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

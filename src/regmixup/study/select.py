@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from regmixup.storage import read_json, read_rows, write_json
+from regmixup.storage import read_json, write_json
 from regmixup.study.plan import Study
 from regmixup.study.planned_run import PlannedRun
 from regmixup.types import Row, higher_is_better
@@ -43,9 +43,9 @@ class Choice:
     scale: str
 
 
-def write_selected(study: Study, folder: Path) -> None:
-    """Write `selected.json` into a study's folder, from the rows there; delete an earlier one if nothing is chosen."""
-    if choices := select(study, read_rows(folder / "rows.csv")):
+def write_selected(study: Study, folder: Path, rows: Sequence[Row]) -> None:
+    """Write `selected.json` into a study's folder; delete an earlier one if nothing is chosen."""
+    if choices := select(study, rows):
         write_json(folder / "selected.json", [asdict(choice) for choice in choices])
     else:
         (folder / "selected.json").unlink(missing_ok=True)

@@ -7,7 +7,7 @@ say nothing about any method; they show that a study file works from its first r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,14 +52,13 @@ TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 _OF_SIZE = ("train_set", "network", "epochs", "warmup_epochs", "batch_size", "image_size", "members", "cutout")
 
 
-def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
-    """Yield the plan at smoke scale: corners of grids only, every run cut down, equal runs once."""
-    keys = []
+def shrink(plan: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Return the plan at smoke scale: corners of grids only, every run cut down, equal runs once."""
+    runs: dict[object, PlannedRun] = {}
     for planned in (_shrink_run(planned) for planned in plan if planned.point.corner):
-        key = (planned.label, planned.config, planned.evaluate)  # different recipes may become equal
-        if key not in keys:
-            keys.append(key)
-            yield planned
+        # Different recipes may become equal.
+        runs.setdefault((planned.label, planned.config, planned.evaluate), planned)
+    return list(runs.values())
 
 
 def _shrink_run(planned: PlannedRun) -> PlannedRun:

@@ -96,7 +96,7 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     if step is None or None in counts:
         return None
     milliseconds = planned.config.members * step / 3 / 128 + MEASURE_MICROSECONDS / 1000
-    return sum(count for count in counts if count is not None) * milliseconds / 60_000
+    return sum(filter(None, counts)) * milliseconds / 60_000
 
 
 # Time by the epochs of other runs
@@ -223,8 +223,9 @@ def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
             left = f", {minutes:.1f} min left" if minutes is not None else ""
             parts.append(f"epoch {len(history)}/{task.epochs()}{loss}{left}")
         if state == "failed":
-            failure = (task.run.folder / run_folder.FAILURE).read_text(encoding="utf-8")
-            parts.append(failure.strip().rpartition("\n")[2])
+            with suppress(FileNotFoundError):  # another process has begun it again meanwhile
+                failure = (task.run.folder / run_folder.FAILURE).read_text(encoding="utf-8")
+                parts.append(failure.strip().rpartition("\n")[2])
         yield "  ".join([*parts, str(task.source)])
     yield f"runs    {', '.join(f'{count} {state}' for state, count in Counter(states).items())}"
 

@@ -12,7 +12,7 @@ from typing import Unpack
 import torch
 
 from regmixup import run_folder
-from regmixup.storage import InUseError, owning
+from regmixup.storage import InUseError
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.evaluate_run import evaluate_run, stored_rows
 from regmixup.study.planned_run import PlannedRun
@@ -75,7 +75,6 @@ class Task:
         return [*(self.companion.members() if self.companion is not None else []), *self.run.members()]
 
     def epochs(self) -> int:
-        """Return the epochs of all its models."""
         return sum(model.config.total_epochs for model in self.models())
 
     def history(self) -> list[EpochRecord]:
@@ -105,7 +104,8 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
 class StudyJob:
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
-    archive: a folder for archives of finished runs; an archived run counts as done.
+    archive: a folder for archives of finished runs; an archived run counts as done. threads: of a process that a
+    launcher has started for them.
     """
 
     runs: Path
@@ -113,6 +113,7 @@ class StudyJob:
     workers: int | None = None
     engine: Engine | None = None
     archive: Path | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,8 @@ class TaskOutcome:
 
 def attempt(job: StudyJob, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
     """Execute one task, skipping the steps that are done. The traceback of an error is written into the run folder."""
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
     if not job.runs.is_dir():  # made by whoever launched this
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return TaskOutcome(task=task, error=error)
@@ -149,26 +152,24 @@ def attempt(job: StudyJob, task: Task, device: torch.device, **hooks: Unpack[Hoo
 def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> None:
     """Train and evaluate a task, with its companion if it has one, and archive it where that is asked for.
 
-    The run folder is held until its rows are written: another process that asks for it meanwhile gets an InUseError.
+    The run folder is held until all is written: another process that asks for it meanwhile, perhaps for another line of
+    the same run, gets an InUseError.
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
-    planned, companion, choosing = task.planned, task.companion, task.planned.choosing
-    choices: list[Row] = []
+    planned, companion, choices = task.planned, task.companion, list[Row]()
     (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     with task.run.owned():
-        if choosing is None or companion is None:
+        if companion is None:
             run = _train(job, task.run, device, hooks)
         else:
             with suppress(InUseError):  # another process trains it; this run needs it only at the end
                 _train(job, companion, device, hooks)
             run = _train(job, task.run, device, hooks, earlier=companion.config.total_epochs * companion.config.members)
             trained_companion = _train(job, companion, device, hooks)
-            choices = evaluate_run(choosing, trained_companion, root=job.root, device=device)
+            choices = evaluate_run(planned.choosing, trained_companion, root=job.root, device=device)
         evaluate_run(planned, run, root=job.root, device=device, choices=choices)
-    if job.archive is None:
-        return
-    with owning(task.run.folder):  # as another process may archive another line of the same run
-        write_archive(task.run, planned, job.archive)
+        if job.archive is not None:
+            write_archive(task.run, planned, job.archive)
 
 
 def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:

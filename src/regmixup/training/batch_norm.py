@@ -57,7 +57,6 @@ class Statistics:
 
 
 def flattened(tensors: Iterable[Tensor]) -> Tensor:
-    """Return the values of all tensors in one row."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -93,11 +94,10 @@ class Training:
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard, self.tally = Guard(device, ranks, buffers=self.model.buffers()), Tally(device)
-        # Where it is, within an epoch where it was last saved, and who is told.
+        # Where it is, within an epoch where it was last saved, and who is told; see also `start_epoch`.
         self.position, self.history = Position(), list[EpochRecord]()
         self.schedule = Schedule(minutes=engine.checkpoint_minutes)
         self.on_step, self.on_epoch = list[OnStep](), list[OnEpoch]()
-        self.epoch_began, self.reported = time.perf_counter(), (0.0, 0)  # of the last report the time and the images
 
     def resume(self) -> Training:
         """Go to where the run was left, or stay at its beginning, and build its step; return this training."""
@@ -155,7 +155,7 @@ class Training:
         self.tally.restore(self.position.totals if self.ranks.first else {})
         self.guard.step.fill_(first)
         self.epoch_began = time.perf_counter() - self.position.seconds
-        self.reported = time.perf_counter(), first * self.config.batch_size
+        self.reported = time.perf_counter(), first * self.config.batch_size  # when, and after how many images
         return first
 
     def lr_at(self, step: int) -> float:
@@ -224,9 +224,10 @@ class Training:
             self.swa.update()
         if self.validation is not None:
             # Never of SWA's mean: it may not have begun, and has no batch-norm statistics of its own before the end.
-            measured = self.validation.measure(self.model, self.ranks, average=self.ema)
-            if self.selection is not None:
-                self.selection.keep_best(epoch, measured, average=self.ema)
+            with self.ema.in_place() if self.ema is not None else nullcontext():
+                measured = self.validation.measure(self.model, self.ranks)
+                if self.selection is not None:
+                    self.selection.keep_best(epoch, measured)
         seconds = time.perf_counter() - self.epoch_began
         record = {"epoch": epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)

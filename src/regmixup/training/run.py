@@ -20,7 +20,7 @@ from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast, products
 from regmixup.predictions.predict import Options, predict_all
-from regmixup.storage import owning, read_json, write_json
+from regmixup.storage import owning, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device
@@ -211,8 +211,8 @@ class Run:
 def _read_config(folder: Path) -> TrainConfig:
     path = folder / run_folder.CONFIG
     try:
-        values = read_json(path)
-        missing = plugins.missing(values.get("plugins") if isinstance(values, dict) else None, folder)
+        values = run_folder.read_config(folder)
+        missing = plugins.missing(values.get("plugins"), folder)
         if not missing:
             return decode(TrainConfig, values, str(path))
     except ValueError as error:

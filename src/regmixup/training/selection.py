@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -57,15 +56,15 @@ class Validation:
             raise ValueError(f"validation must have images of {self.shape}, as the network sees, got {dataset.shape}")
 
     @torch.no_grad()
-    def measure(self, model: nn.Module, ranks: Ranks, *, average: Copy | None = None) -> dict[str, float]:
-        """Return each metric by its name in the history. The images are not augmented; ranks share whole batches.
+    def measure(self, model: nn.Module, ranks: Ranks) -> dict[str, float]:
+        """Return each metric of a model in float32, by its name in the history.
 
-        model: computes in float32, with the weights of its running mean, `average`, if there is one.
+        The images are not augmented; ranks share whole batches.
         """
         model.eval()
         logits: list[Tensor] = []
         rows = ranks.share(len(self.dataset), unit=_BATCH)
-        with average.in_place() if average is not None else nullcontext(), products("float32"):
+        with products("float32"):
             for part in some_parts(self.dataset, rows, self.read):
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
@@ -89,15 +88,15 @@ class Selection(Copy):
         self.value = precise(torch.full((), math.nan, device=self.device))
         self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
 
-    def keep_best(self, epoch: int, measured: dict[str, float], *, average: Copy | None) -> None:
-        """Keep the model's weights, or their running mean if there is one, if these are the best so far.
+    def keep_best(self, epoch: int, measured: dict[str, float]) -> None:
+        """Keep the model's weights if they are the best so far.
 
         epoch: how many have ended. measured: what `Validation.measure` returned.
         """
         number = measured[self.metric.replace("-", "_")]
         sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
         if int(self.epoch) == 0 or bool(sign * self.value.new_tensor(number) > sign * self.value):
-            copy_values(average.values if average is not None else self.live, self.values)
+            copy_values(self.live, self.values)
             self.epoch.fill_(epoch)
             self.value.fill_(number)
 

@@ -108,10 +108,10 @@ class SAM:
         learning = [parameter for parameter in self.parameters if parameter.grad is not None]
         if not learning:
             raise ValueError("closure must call backward on its loss, got no gradient of any weight of the optimizer")
-        buffers = list(self.model.buffers()) if self.model is not None else []
+        moved = [*learning, *(self.model.buffers() if self.model is not None else ())]
         with torch.no_grad():
-            kept = [torch.empty_like(tensor) for tensor in (*learning, *buffers)]
-            torch._foreach_copy_(kept, [*learning, *buffers])  # a few kernels, where one by one they would be hundreds
+            kept = [torch.empty_like(tensor) for tensor in moved]
+            torch._foreach_copy_(kept, moved)  # a few kernels, where one by one they would be hundreds
             direction = self._direction(learning)
             norm = nn.utils.get_total_norm(direction)
             torch._foreach_add_(learning, torch._foreach_mul(direction, self.rho / (norm + _EPSILON)))
@@ -121,7 +121,7 @@ class SAM:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_([*learning, *buffers], kept)
+                torch._foreach_copy_(moved, kept)
             torch.clear_autocast_cache()
 
     def _direction(self, learning: list[nn.Parameter]) -> list[Tensor]:

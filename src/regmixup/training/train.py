@@ -97,7 +97,7 @@ def train(
                         check_writable(member.folder / run_folder.CONFIG)
                     training.resume()  # which reads the last checkpoint
                     break
-                with member.owned(ranks), ExitStack() as stack:
+                with member.owned(ranks), ExitStack() as stack, explaining_lone_images(config, training.num_images):
                     training.resume()
                     delete_stale_results(training)
                     if tensorboard and ranks.first:
@@ -107,8 +107,7 @@ def train(
                     training.on_epoch += filter(None, [counted_on(on_epoch, earlier)])
                     if on_start is not None:
                         on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
-                    with explaining_lone_images(config, training.num_images):
-                        training.run_epochs(stop)
+                    training.run_epochs(stop)
                     conclude(training, stop)
             del training  # so that the next member finds its memory free
         if unfinished and config.members > 1 and ranks.first and not dry_run:
