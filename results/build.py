@@ -108,7 +108,7 @@ def estimates() -> Iterator[tuple[str, Estimate, str]]:
         for quantity in (name for name in values if name != "run"):
             yield f"{name_of(setting)}: {quantity}", mean_of(setting, quantity), runs
     refreshed = [setting for setting in load() if setting.statistics == "refreshed"]
-    compared = [(welch, *pair) for pair in pairs()]
+    compared: list[tuple[Compare, Setting, Setting]] = [(welch, *pair) for pair in pairs()]
     compared += [(paired, setting, replace(setting, statistics="trained")) for setting in refreshed]
     for compare, ours, theirs in compared:
         for quantity in (name for name in load()[ours] if name not in ("run", "T")):
