@@ -104,3 +104,12 @@ def test_a_fit_needs_finite_features(name):
 def test_a_head_without_bias_has_a_bias_of_zeros(name):
     without, zeros = (fit(name, replace(TRAIN, head_bias=bias)) for bias in (None, torch.zeros(3)))
     assert torch.equal(without(TEST.features), zeros(TEST.features))
+
+
+@pytest.mark.parametrize("name", ["vim", "react", "ash", "scale", "fdbd", "nnguide"])
+def test_a_head_of_another_shape_is_refused_by_name(name):
+    """As a program stores it whose weights are (D, K)."""
+    with pytest.raises(
+        ValueError, match=r"head_weight must be \(K, .+\) .* and head_bias \(K,\), got \(6, 3\) and \(3,\)"
+    ):
+        fit(name, replace(TRAIN, head_weight=TRAIN.head_weight.T))
