@@ -72,6 +72,8 @@ def write_page(
     """
     other = _model(against) if against is not None else None
     measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
+    if score is not None:
+        check_name("score", score, {row.score for row in measured.rows[0] if row.score})
     write_text(Path(path), assemble_page(measured, images=images, classes=classes, title=title, score=score))
     return measured
 
@@ -197,9 +199,8 @@ def _value_cell(metric: str, measured: Row | Difference) -> ValueCell:
 
 def _summary_scores(measured: Measured, score: str | None) -> list[str]:
     """Return the scores of the summary's AUROCs: the one asked for, else entropy and MSP; the first leads the page."""
-    if score is None:
-        return ["entropy", "max_probability"]
-    return [check_name("score", score, {row.score for row in measured.rows[0]} - {""})]
+    known = {row.score for row in measured.rows[0]}
+    return [score] if score in known else ["entropy", "max_probability"]
 
 
 def model_names(measured: Measured) -> list[str]:
