@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from regmixup.metrics.fisher import check_features
+from regmixup.config import check_number
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces
+from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces, train_features
 from regmixup.metrics.scores.logit_scores import energy
 from regmixup.types import as_tensor
 
@@ -51,7 +51,7 @@ class ReAct:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         head = LinearHead.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
@@ -115,6 +115,7 @@ def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.r
 
     At least one number is left.
     """
+    check_number("percentile", percentile, least=0, most=100)
     if bool((features < 0).any()):
         raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")
     width = features.shape[1]
@@ -139,7 +140,7 @@ class ViM:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         width = features.shape[1]
         head = LinearHead.of(head_weight, head_bias, width)
         dim = self.dim if self.dim is not None else usual_dim(width)
@@ -191,7 +192,7 @@ class FDBD:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         head = LinearHead.of(head_weight, head_bias, features.shape[1])
         sums = in_pieces(lambda piece: piece.sum(dim=0, keepdim=True), features)
         mean = sums.sum(dim=0) / len(features)
@@ -229,7 +230,7 @@ class NNGuide:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k, and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         check_neighbours(self.k, features)
         head = LinearHead.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
