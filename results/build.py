@@ -92,29 +92,25 @@ def name_of(setting: Setting) -> str:
 
 def write_csv(path: Path) -> None:
     """Write every mean and every difference, each with a key of its own."""
-    refreshed = [setting for setting in load() if setting.statistics == "refreshed"]
-    same_networks = [(setting, replace(setting, statistics="trained")) for setting in refreshed]
-    lines = [*mean_lines(), *difference_lines(welch, pairs()), *difference_lines(paired, same_networks)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
-        for key, estimate, runs in lines:
+        for key, estimate, runs in estimates():
             numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
             texts = ("" if number is None else f"{number:.6g}" for number in numbers)
             writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
 
 
-def mean_lines() -> Iterator[tuple[str, Estimate, str]]:
-    """Yield every mean behind its key and before its runs."""
+def estimates() -> Iterator[tuple[str, Estimate, str]]:
+    """Yield every mean behind its key and before its runs, then every difference, which has no runs of its own."""
     for setting, values in load().items():
         runs = " ".join(dict.fromkeys(map(str, values["run"].values())))
         for quantity in (name for name in values if name != "run"):
             yield f"{name_of(setting)}: {quantity}", mean_of(setting, quantity), runs
-
-
-def difference_lines(compare: Compare, pairs_of: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
-    """Yield the differences of pairs in every quantity that was measured on both sides, each behind its key."""
-    for ours, theirs in pairs_of:
+    refreshed = [setting for setting in load() if setting.statistics == "refreshed"]
+    compared: list[tuple[Compare, Setting, Setting]] = [(welch, *pair) for pair in pairs()]
+    compared += [(paired, setting, replace(setting, statistics="trained")) for setting in refreshed]
+    for compare, ours, theirs in compared:
         for quantity in (name for name in load()[ours] if name not in ("run", "T")):
             if (difference := compare(ours, theirs, quantity)) is not None:
                 yield f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""

@@ -108,5 +108,5 @@ def paired(setting: Setting, reference: Setting, quantity: str, reference_quanti
     return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds),))
 
 
-def _tested(difference: significance.Difference, counts: tuple[int, ...]) -> Estimate:
+def _tested(difference: significance.MeanDifference, counts: tuple[int, ...]) -> Estimate:
     return Estimate(difference.mean, *difference.interval(), difference.p, counts)

@@ -84,7 +84,7 @@ def choices_figure() -> Figure:
 def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
     """Return the differences of pairs: blue ones are better and red ones worse after Holm's correction over a panel."""
     figure = Figure(figsize=(10, 0.5 + 0.25 * len(pairs)))
-    for axes, quantity in zip(figure.subplots(1, len(quantities)), quantities, strict=True):
+    for axes, quantity in zip(figure.subplots(1, len(quantities), sharey=True), quantities, strict=True):
         less = quantity in LOWER_IS_BETTER
         tested = with_holm({name: welch(*pair, quantity) for name, pair in pairs.items()})
         for line, name in enumerate(reversed(pairs)):
@@ -95,13 +95,12 @@ def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
             if difference.low is not None:
                 axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_ylim(-0.7, len(pairs) - 0.3)
-        axes.set_yticks(range(len(pairs)), labels=[""] * len(pairs))
         name = quantity.replace(" AUROC by ", " AUROC\nby ")
         axes.set_title(f"{name}\n{'less' if less else 'more'} is better", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3, axis="x")
-    figure.axes[0].set_yticklabels(reversed(pairs))
+    figure.axes[0].set_ylim(-0.7, len(pairs) - 0.3)
+    figure.axes[0].set_yticks(range(len(pairs)), labels=reversed(pairs))
     figure.tight_layout()
     return figure
 
@@ -110,15 +109,13 @@ def scores_figure() -> Figure:
     """Return detection by three scores, for every method after 100 epochs."""
     methods = sorted(archived(100), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
     figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
-    for axes, name in zip(figure.subplots(1, 2), ("near-OOD", "SVHN"), strict=True):
+    for axes, name in zip(figure.subplots(1, 2, sharey=True), ("near-OOD", "SVHN"), strict=True):
         for score, (mark, colour) in SCORE_STYLES.items():
-            means = [mean_of(setting, f"{name} AUROC by {score}") for setting in methods]
-            values = [mean.value for mean in means]
+            values = [mean_of(setting, f"{name} AUROC by {score}").value for setting in methods]
             axes.plot(values, range(len(methods)), mark, color=colour, markersize=5, label=f"by {score}", alpha=0.85)
-        axes.set_yticks(range(len(methods)), labels=[""] * len(methods))
         axes.set_title(f"{name} AUROC, %", fontsize=9)
         axes.grid(alpha=0.3)
-    figure.axes[0].set_yticklabels(setting.method for setting in methods)
+    figure.axes[0].set_yticks(range(len(methods)), labels=[setting.method for setting in methods])
     figure.tight_layout()
     figure.legend(
         *axes.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.06)

@@ -128,3 +128,10 @@ def test_uniform_predictions_fall_in_the_last_bin_although_rounding_may_exceed_l
     for classes in (3, 7, 10, 100):
         predictions = path_predictions([[3.0] * classes] * 4, pairs=2, lambdas=2)
         assert [bins[-1] for bins in curves.path_curves(predictions, pairs=1)["counts"]] == [2, 2]
+
+
+def test_an_image_is_shown_alike_as_tensor_and_array_in_bytes_and_from_0_to_1():
+    levels = torch.arange(48, dtype=torch.uint8).reshape(3, 4, 4)
+    array = levels.permute(1, 2, 0).numpy()
+    images = (levels, levels / 255, array, array / np.float32(255))
+    assert len({curves.thumbnail(image) for image in images}) == 1

@@ -262,3 +262,16 @@ def test_without_a_temperature_a_posthoc_map_need_not_take_one(tmp_path):
     reduced = replace(model("a", 1), validation=None, posthoc=lambda whole: replace(whole, logits=whole.logits / 2))
     write_page(tmp_path / "page.html", reduced, bootstrap=QUICK)
     assert data_of((tmp_path / "page.html").read_text())["settings"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"score": "enrgy"}, "unknown score 'enrgy': did you mean 'energy'"),
+        ({"images": {"test": IMAGES[:-1]}}, rf"^images of test must be those of its {len(IMAGES)} predictions, got "),
+    ],
+)
+def test_what_does_not_fit_the_predictions_is_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        write_page(tmp_path / "page.html", predicted("", 2.0, 1, count=len(IMAGES)), bootstrap=None, **options)
+    assert not list(tmp_path.iterdir())

@@ -34,7 +34,7 @@ BIN_IMAGES, MOST_BINS = 20, 15
 """Bins of equal mass: images in each, at least, where there are so many, and how many bins at most."""
 
 Look = Callable[[Sequence[int]], Sequence[Any]]
-"""Images by their places in a set: tensors (C, H, W), uint8 or in [0, 1], arrays (H, W, C), PIL images, or files."""
+"""Images by their places in a set: tensors (C, H, W) or arrays (H, W, C), uint8 or in [0, 1], PIL images, or files."""
 
 
 def model_figures(
@@ -262,7 +262,7 @@ def _exhibit(
 def thumbnail(image: Any, *, side: int = SIDE) -> str:
     """Return an image as a data URI: PNG as it is within SIDE pixels, else JPEG with its longest side at most `side`.
 
-    image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file, which is
+    image: a tensor (C, H, W) or an array (H, W, C) or (H, W), of uint8 or in [0, 1], a PIL image, or a file, which is
     shown upright, as viewers do.
     """
     from PIL import Image, ImageOps
@@ -270,6 +270,8 @@ def thumbnail(image: Any, *, side: int = SIDE) -> str:
     if isinstance(image, Tensor):
         levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
         image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
+    if isinstance(image, np.ndarray) and image.dtype.kind == "f":
+        image = (image * 255).round().clip(0, 255).astype(np.uint8)
     if isinstance(image, (str, Path)):
         with Image.open(image) as opened:
             opened.draft("RGB", (side, side))

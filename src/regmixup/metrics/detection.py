@@ -36,14 +36,14 @@ def check_vector(name: str, scores: Tensor | None) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def check_flags(name: str, flags: Tensor | None, total: int) -> Tensor:
-    """Return flags as a tensor of booleans, one for each of `total` samples."""
-    if flags is None:
-        raise ValueError(f"{name} must be given, got None")
-    flags = as_tensor(name, flags)
-    if flags.shape != (total,) or flags.dtype != torch.bool:
-        raise ValueError(f"{name} must be booleans of shape ({total},), got {flags.dtype} {tuple(flags.shape)}")
-    return flags
+def check_correct(correct: Tensor | None, total: int) -> Tensor:
+    """Return whether each of `total` predictions is right as a tensor of booleans."""
+    if correct is None:
+        raise ValueError("correct must be given, got None")
+    correct = as_tensor("correct", correct)
+    if correct.shape != (total,) or correct.dtype != torch.bool:
+        raise ValueError(f"correct must be booleans of shape ({total},), got {correct.dtype} {tuple(correct.shape)}")
+    return correct
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ScorePair:
         if isinstance(scores, ScorePair):
             return scores
         scores = check_vector("scores", scores)
-        correct = check_flags("correct", correct, len(scores))
+        correct = check_correct(correct, len(scores))
         return cls._sorted(scores[correct], scores[~correct])
 
     @classmethod

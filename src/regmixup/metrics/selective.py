@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regmixup.metrics.detection import ScorePair, auroc, check_flags, check_vector
+from regmixup.metrics.detection import ScorePair, auroc, check_correct, check_vector
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.ranked import Value, positions
 
@@ -37,7 +37,7 @@ def risk_coverage(scores: Tensor, correct: Tensor) -> RiskCoverage:
     ([0.25, 0.75, 1.0], [0.0, 0.3333, 0.5])
     """
     scores = check_vector("scores", scores)
-    correct = check_flags("correct", correct, len(scores))
+    correct = check_correct(correct, len(scores))
     levels, index = scores.unique(return_inverse=True)
     accepted = torch.bincount(index, minlength=len(levels)).cumsum(0)
     errors = torch.bincount(index[~correct], minlength=len(levels)).cumsum(0)

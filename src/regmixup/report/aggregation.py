@@ -17,8 +17,6 @@ SCALED = "temperature"
 """The posthoc of values that depend on T."""
 DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
-SELECTIVE = ("aurc", "augrc", "failure_auroc")
-"""Metrics of how well a score finds a model's errors."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +87,10 @@ class Design:
         return self.scores.get(label) or (known.score if known is not None else "dempster_shafer")
 
     def with_score(self, quantity: Quantity, label: str) -> Quantity:
-        """Return a quantity with the score that a method's rows have, the usual one of its metric if it names none.
-
-        Detection of OOD images is by each method's own score, as in the paper. Metrics of a model's errors, of which
-        the paper has none, are by the maximum probability (MSP), as others report them.
-        """
-        if not quantity.score and quantity.metric in DETECTION:
-            return quantity._replace(score=self.score_of(label))
-        if not quantity.score and quantity.metric in SELECTIVE:
-            return quantity._replace(score="max_probability")
-        return quantity
+        """Return a quantity; one of detection that names no score with the method's own score, as in the paper."""
+        if quantity.score or quantity.metric not in DETECTION:
+            return quantity
+        return quantity._replace(score=self.score_of(label))
 
     def name_scores(self, labels: Iterable[str]) -> str:
         """Say by which score each method detects.

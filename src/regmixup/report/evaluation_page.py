@@ -19,7 +19,7 @@ from regmixup.evaluation.curves import Look, accepting_threshold, competing_clas
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
-from regmixup.names import counted, printable, shortened
+from regmixup.names import check_name, counted, printable, shortened
 from regmixup.posthoc import as_given, probabilities
 from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
@@ -72,6 +72,8 @@ def write_page(
     """
     other = _model(against) if against is not None else None
     measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
+    if score is not None:
+        check_name("score", score, {row.score for row in measured.rows[0] if row.score})
     write_text(Path(path), assemble_page(measured, images=images, classes=classes, title=title, score=score))
     return measured
 
@@ -96,14 +98,15 @@ def assemble_page(
     it. answers: those of a predictor, where one decides; else one model gets thresholds that accept shares of the test
     images. history: of the training, a record per epoch. sections: further ones, behind the figures.
     """
-    looks = {name or "test": _look(sequence) for name, sequence in (images or {}).items()}
+    subject = measured.models[0]
+    test, counts = subject.test, {predicted.dataset: len(predicted) for predicted in (subject.test, *subject.ood)}
+    looks = {name or "test": _look(name or "test", of_set, counts) for name, of_set in (images or {}).items()}
     given = "given" if answers is None else "from the predictor"
     if len(measured.models) == 1:
         answers = answers or _answers(measured, looks, classes, errors_by)
-        looks.pop(measured.models[0].test.dataset, None)  # shown as mistakes, so not among the examples
+        looks.pop(test.dataset, None)  # shown as mistakes, so not among the examples
     data = _page_data(measured, looks, classes, score, history)
     first = [*answers.sections()] if answers is not None else []
-    test = measured.models[0].test
     told: dict[str, dict[str, object]] = {
         "detection": {"alone": len(measured.models) == 1},
         "calibration": {"few": len(test) if len(test) < _FEWEST_DRAWN else 0},
@@ -263,8 +266,13 @@ def _page_data(
     return {**script_constants(), "equalMass": True, "settings": [setting]}
 
 
-def _look(images: Look | Sequence[Any]) -> Look:
-    return images if callable(images) else lambda places: [images[place] for place in places]
+def _look(name: str, images: Look | Sequence[Any], counts: Mapping[str, int]) -> Look:
+    """Return how to get at the images of a set. counts: of the predictions, by set."""
+    if callable(images):
+        return images
+    if len(images) < counts.get(name, 0):
+        raise ValueError(f"images of {name} must be those of its {counts[name]:,} predictions, got {len(images):,}")
+    return lambda places: [images[place] for place in places]
 
 
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:

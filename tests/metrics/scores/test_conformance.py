@@ -100,7 +100,23 @@ def test_a_fit_needs_finite_features(name):
         fit(name, replace(TRAIN, features=features))
 
 
+@pytest.mark.parametrize("name", [name for name in FITTED if name not in ("ash", "scale")])
+def test_a_fit_needs_samples(name):
+    tensors = {field: getattr(TRAIN, field)[:0] for field in ("logits", "labels", "features")}
+    with pytest.raises(ValueError, match=r"^features must be those of some train samples, got none"):
+        fit(name, replace(TRAIN, **tensors))
+
+
 @pytest.mark.parametrize("name", ["vim", "react", "ash", "scale", "fdbd", "nnguide"])
 def test_a_head_without_bias_has_a_bias_of_zeros(name):
     without, zeros = (fit(name, replace(TRAIN, head_bias=bias)) for bias in (None, torch.zeros(3)))
     assert torch.equal(without(TEST.features), zeros(TEST.features))
+
+
+@pytest.mark.parametrize("name", ["vim", "react", "ash", "scale", "fdbd", "nnguide"])
+def test_a_head_of_another_shape_is_refused_by_name(name):
+    """As a program stores it whose weights are (D, K)."""
+    with pytest.raises(
+        ValueError, match=r"head_weight must be \(K, .+\) .* and head_bias \(K,\), got \(6, 3\) and \(3,\)"
+    ):
+        fit(name, replace(TRAIN, head_weight=TRAIN.head_weight.T))

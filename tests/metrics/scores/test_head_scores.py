@@ -84,6 +84,12 @@ class TestSCALE:
             SCALE().fit(*HEAD)(torch.full((1, WIDTH), -1.0))
 
 
+@pytest.mark.parametrize("score", [ASH, SCALE])
+def test_no_other_share_than_one_of_a_hundred_is_cut(score):
+    with pytest.raises(ValueError, match="percentile must be a finite number >= 0 and <= 100, got -50"):
+        score(percentile=-50).fit(*HEAD)(TEST)
+
+
 class TestFDBD:
     def test_it_agrees_with_its_twin(self):
         np.testing.assert_allclose(FDBD().fit(TRAIN, *HEAD)(TEST), reference.fdbd(*ARRAYS), rtol=1e-10)

@@ -37,6 +37,14 @@ def in_pieces(
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
 
+def train_features(features: Tensor) -> Tensor:
+    """Return features to fit a score on, checked to be finite and those of some samples."""
+    features = check_features(features, finite=True)
+    if len(features) == 0:
+        raise ValueError("features must be those of some train samples, got none")
+    return features
+
+
 @dataclass(frozen=True, kw_only=True)
 class KNN:
     """Distance to the k-th nearest train feature, both of length 1 (Sun et al., 2022).
@@ -55,7 +63,7 @@ class KNN:
 
     def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k. labels: (N,), needed for the default k alone."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         if self.k is None and labels is None:
             raise ValueError("labels must be given for the default k, which their classes choose, got None")
         k = self.k if self.k is not None else default_k(labels)  # type: ignore[arg-type]

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from regmixup.metrics.fisher import check_features
+from regmixup.config import check_number
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces
+from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces, train_features
 from regmixup.metrics.scores.logit_scores import energy
+from regmixup.types import as_tensor
 
 
-def linear_head(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Return features -> features weight^T + bias in float64; weight (K, D), bias (K,) or None for 0."""
-    weight = precise(torch.as_tensor(weight).detach())
-    bias = precise(torch.as_tensor(bias).detach()) if bias is not None else weight.new_zeros(len(weight))
-    return lambda features: features @ weight.T + bias
+class LinearHead(NamedTuple):
+    """The head features -> features weight^T + bias, in float64; weight (K, D), bias (K,)."""
+
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearHead:
+        """Return a head of checked weights. bias: None for 0. width: D, where features tell."""
+        weight = precise(as_tensor("head_weight", weight).detach())
+        bias = precise(as_tensor("head_bias", bias).detach()) if bias is not None else weight.new_zeros(len(weight))
+        if weight.ndim != 2 or weight.shape[1] != (width or weight.shape[1]) or bias.shape != weight.shape[:1]:
+            contract = f"head_weight must be (K, {width or 'D'}) for features (N, {width or 'D'}) and head_bias (K,)"
+            raise ValueError(f"{contract}, got {tuple(weight.shape)} and {tuple(bias.shape)}")
+        return cls(weight, bias)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return features @ self.weight.T + self.bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +51,8 @@ class ReAct:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
-        head = linear_head(head_weight, head_bias)
+        features = train_features(features)
+        head = LinearHead.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
         threshold = float(np.percentile(features.to("cpu", exact).numpy(), self.percentile))
@@ -63,8 +77,8 @@ class ASH:
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
-        head = linear_head(head_weight, head_bias)
-        return partial(in_pieces, lambda piece: energy(head(self.shaped(piece))), width=len(head_weight[0]))
+        head = LinearHead.of(head_weight, head_bias)
+        return partial(in_pieces, lambda piece: energy(head(self.shaped(piece))), width=head.weight.shape[1])
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
@@ -87,8 +101,8 @@ class SCALE:
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
-        head = linear_head(head_weight, head_bias)
-        return partial(in_pieces, lambda piece: energy(head(self.scaled(piece))), width=len(head_weight[0]))
+        head = LinearHead.of(head_weight, head_bias)
+        return partial(in_pieces, lambda piece: energy(head(self.scaled(piece))), width=head.weight.shape[1])
 
     def scaled(self, features: Tensor) -> Tensor:
         """Return phi exp(s_1 / s_2) of every sample, (N, D)."""
@@ -101,6 +115,7 @@ def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.r
 
     At least one number is left.
     """
+    check_number("percentile", percentile, least=0, most=100)
     if bool((features < 0).any()):
         raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")
     width = features.shape[1]
@@ -125,14 +140,13 @@ class ViM:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         width = features.shape[1]
-        head = linear_head(head_weight, head_bias)
+        head = LinearHead.of(head_weight, head_bias, width)
         dim = self.dim if self.dim is not None else usual_dim(width)
         if not 0 < dim < width:
             raise ValueError(f"dim must be positive and leave a direction of the {width} features, got {dim}")
-        bias = head(precise(features[:1]).new_zeros(width))
-        origin = -torch.linalg.pinv(precise(torch.as_tensor(head_weight).detach())) @ bias
+        origin = -torch.linalg.pinv(head.weight) @ head.bias
         moment = origin.new_zeros(width, width)
 
         def gather(piece: Tensor) -> Tensor:
@@ -178,13 +192,12 @@ class FDBD:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
-        head = linear_head(head_weight, head_bias)
+        features = train_features(features)
+        head = LinearHead.of(head_weight, head_bias, features.shape[1])
         sums = in_pieces(lambda piece: piece.sum(dim=0, keepdim=True), features)
         mean = sums.sum(dim=0) / len(features)
-        weight = precise(torch.as_tensor(head_weight).detach())
         # The faster way to compute them cancels digits.
-        apart = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
+        apart = torch.cdist(head.weight, head.weight, compute_mode="donot_use_mm_for_euclid_dist")
         # Between a class and itself, or one of the same weights, there is no boundary.
         apart = apart.masked_fill(apart == 0, torch.inf)
 
@@ -217,9 +230,9 @@ class NNGuide:
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k, and the linear head's weight (K, D) and bias (K,)."""
-        features = check_features(features, finite=True)
+        features = train_features(features)
         check_neighbours(self.k, features)
-        head = linear_head(head_weight, head_bias)
+        head = LinearHead.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
 
         def guide(piece: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_fields
-from regmixup.metrics.fisher import ClassMoments, check_features
+from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.outcomes import check_labels
-from regmixup.metrics.scores.features import FittedScore, in_pieces
+from regmixup.metrics.scores.features import FittedScore, in_pieces, train_features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class RelativeMahalanobis:
 
 def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
     """Return checked train features, labels renumbered 0, 1, ... among the classes present, and the number of these."""
-    features = check_features(features, finite=True)
+    features = train_features(features)
     classes, index = check_labels(labels, len(features)).unique(return_inverse=True)
     return features, index, len(classes)
 
