@@ -52,6 +52,7 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
         (["train", "--epochs", "many"], "epochs"),
         (["finetune"], " PHOTOS "),
+        (["finetune", "nowhere", "--epochs", "-1"], "error: epochs must be an integer >= 0, got -1"),
         (["predict"], " RUN "),
         (["publish", "runs/mine"], " FOLDER "),
         (["evaluate"], " PREDICTIONS "),

@@ -44,15 +44,19 @@ class FinetuneVerb(Request):
     freeze: Switch = False
     tensorboard: Switch = False
 
+    def __post_init__(self) -> None:
+        """Leave the checks to `main`: in the CLI library's errors of a class, its name comes first."""
+
 
 def main(args: Sequence[str]) -> None:
     verb = parse(FinetuneVerb, "finetune", args)
+    options = values_of(verb, Request)
+    Request(**options)  # now: torch, which takes seconds to load, is not needed to refuse a value
     console = Console()
     _say(console, "loading      PyTorch, which may take some seconds")
     from regmixup.deployment.against import compare  # only now: help need not wait for torch
     from regmixup.deployment.finetune import finetune
 
-    options = values_of(verb, Request)
     with LiveProgress(console, total=1) as progress:
 
         def say(line: str) -> None:

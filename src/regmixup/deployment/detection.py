@@ -67,6 +67,7 @@ def measure_detection(
 def suggest_k(labels: Tensor) -> int:
     """Return k for train images with these labels.
 
+    >>> import torch
     >>> [suggest_k(torch.arange(images) % 10) for images in (300, 5_000, 50_000)]
     [1, 5, 50]
     """
