@@ -115,16 +115,16 @@ def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[s
 def _cifar10() -> Iterator[Dataset]:
     archive = ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
     batches = [f"data_batch_{n}" for n in range(1, 6)]
-    train, test, *others = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
-    yield from (train, test, *others)
+    train, test, *derived = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
+    yield from (train, test, *derived)
     yield _listed(test, "openood-test", 9_000, "cifar10_test_cifar10", "cifar10_val_cifar10")
     yield _listed(test, "openood-val", 1_000, "cifar10_val_cifar10", role="validation")
 
 
 def _cifar100() -> Iterator[Dataset]:
     archive = ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
-    train, test, *others = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
-    yield from (train, test, *others)
+    train, test, *derived = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
+    yield from (train, test, *derived)
     yield _listed(test, "openood-test", 9_000, "cifar100_test_cifar100")
     yield _listed(test, "openood-cifar10", 9_000, "cifar10_test_cifar100")
 
