@@ -249,9 +249,8 @@ _CIFAR100: dict[str, Any] = {"mean": (0.5071, 0.4867, 0.4408), "std": (0.2675, 0
 def _cifar(dataset: str, network: str) -> Recipe:
     """Return the paper's recipe for CIFAR, the same for every network."""
     pixels = _CIFAR100 if dataset == "cifar100" else {}
-    steps = (150, 250)
     return Recipe(
-        train_set=f"{dataset}/train", network=network, epochs=350, schedule="step", milestones=steps, **pixels
+        train_set=f"{dataset}/train", network=network, epochs=350, schedule="step", milestones=(150, 250), **pixels
     )
 
 

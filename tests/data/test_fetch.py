@@ -112,7 +112,6 @@ def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields:
         fields.pop("file", "cifar-10-python.tar.gz"),
         urls,
         fields.pop("checksum", f"md5:{hashlib.md5(content).hexdigest()}"),
-        fields.pop("unpack", "tar"),
     )
     for dataset in members("cifar10"):
         files = fields.get("files", dataset.files)
@@ -199,8 +198,8 @@ def test_a_wrong_checksum_unpacks_nothing(
 def test_plain_files_and_zip_archives(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zipped = zip_of({"folder/": b"", "folder/inside/a.txt": b"a"})
     for content, fields in (
-        (b"plain", {"file": "b.npy", "files": ("b.npy",), "unpack": "no"}),
-        (zipped, {"file": "c.zip", "files": ("folder/inside/",), "unpack": "zip"}),
+        (b"plain", {"file": "b.npy", "files": ("b.npy",)}),
+        (zipped, {"file": "c.zip", "files": ("folder/inside/",)}),
     ):
         server.files["/a"] = content
         checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -219,7 +218,7 @@ def test_archives_cannot_write_outside(
     """A tar archive that tries to is refused, or loses its leading slash; of a zip archive the files stay inside."""
     archive = (tar_of if kind == "tar" else zip_of)({"fine": b"x", member: b"x"})
     server.files["/a"] = archive
-    offer(monkeypatch, archive, server.url("/a"), unpack=kind)
+    offer(monkeypatch, archive, server.url("/a"), file=f"archive.{kind}")
     root = tmp_path / "one" / "root"
     if kind == "tar" and ".." in member:
         with pytest.raises(FetchError, match="must hold files of its own folder, got"):

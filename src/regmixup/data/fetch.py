@@ -117,11 +117,12 @@ def _size(path: Path) -> int:
 
 def _install(source: Source, arrived: Path, root: Path) -> None:
     """Put the file, or what it contains, in place. Every file appears by a rename, complete."""
-    if source.unpack == "no":
+    suffixes = Path(source.file).suffixes
+    if {".tar", ".zip"}.isdisjoint(suffixes):
         arrived.replace(root / source.file)
         return
     with tempfile.TemporaryDirectory(dir=arrived.parent) as temporary:
-        if source.unpack == "tar":
+        if ".tar" in suffixes:
             _unpack_tar(arrived, Path(temporary))
         else:
             with zipfile.ZipFile(arrived) as zipped:

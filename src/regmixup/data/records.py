@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from regmixup.types import Role
 
@@ -19,15 +19,14 @@ TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation", 
 
 @dataclass(frozen=True)
 class Source:
-    """One file to fetch.
+    """One file to fetch; an archive, by its name, is unpacked under the root.
 
-    urls: addresses, tried in turn. checksum: "md5:..." or "sha256:...". unpack: how it becomes files under the root.
+    urls: addresses, tried in turn. checksum: "md5:..." or "sha256:...".
     """
 
     file: str
     urls: tuple[str, ...]
     checksum: str
-    unpack: Literal["tar", "zip", "no"] = "no"
 
 
 @dataclass(frozen=True)
