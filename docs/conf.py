@@ -3,9 +3,7 @@
 import json
 import re
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Annotated, get_origin
 
 import regmixup
 
@@ -15,12 +13,6 @@ sys.path.insert(0, str(DOCS))
 from make_pages import write_cards  # noqa: E402
 
 write_cards(DOCS / "cards")  # a page per method, from the registry
-
-# The reference shows a number within bounds, such as `config.Positive`, as float or int: its text has the bounds.
-for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "regmixup"]:
-    for name, kind in list(vars(module).items()):
-        if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], partial):
-            setattr(module, name, kind.__origin__)
 
 project = "regmixup"
 author = "The regmixup authors"

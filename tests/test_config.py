@@ -5,7 +5,6 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 import regmixup.config
 from regmixup import recipes
 from regmixup.config import (
+    Bounds,
     Count,
     CountOrZero,
     NotNegative,
@@ -56,7 +56,7 @@ class Bounded:
     share: Share = 0.5
     size: Count = 1
     freeze: CountOrZero | Literal["always"] = 0
-    level: Annotated[CountOrZero, partial(check_number, most=10), "a note of others"] = 0
+    level: Annotated[CountOrZero, Bounds(check_number, most=10), "a note of others"] = 0
     of_subclasses: ClassVar[str]
 
 

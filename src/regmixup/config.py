@@ -61,14 +61,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-Positive = Annotated[float, partial(check_number, above=0)]
-NotNegative = Annotated[float, partial(check_number, least=0)]
-Probability = Annotated[float, partial(check_number, least=0, most=1)]
-Share = Annotated[float, partial(check_number, least=0, below=1)]
-PositiveShare = Annotated[float, partial(check_number, above=0, most=1)]
-InnerShare = Annotated[float, partial(check_number, above=0, below=1)]
-Count = Annotated[int, partial(check_count, least=1)]
-CountOrZero = Annotated[int, partial(check_count, least=0)]
+class Bounds(partial[None]):
+    """The check of a number. The reference shows it as its bounds."""
+
+    def __repr__(self) -> str:
+        return f"Bounds({', '.join(f'{word}={bound:g}' for word, bound in self.keywords.items())})"
+
+
+Positive = Annotated[float, Bounds(check_number, above=0)]
+NotNegative = Annotated[float, Bounds(check_number, least=0)]
+Probability = Annotated[float, Bounds(check_number, least=0, most=1)]
+Share = Annotated[float, Bounds(check_number, least=0, below=1)]
+PositiveShare = Annotated[float, Bounds(check_number, above=0, most=1)]
+InnerShare = Annotated[float, Bounds(check_number, above=0, below=1)]
+Count = Annotated[int, Bounds(check_count, least=1)]
+CountOrZero = Annotated[int, Bounds(check_count, least=0)]
 """Types of fields that hold numbers within bounds. `check_fields` makes the checks of any type that is annotated so."""
 
 # Slow, and a study has hundreds of configurations.
@@ -94,7 +101,7 @@ def check_fields(config: Any) -> None:
         if get_origin(hint) is Literal:
             raise unknown(name, value, map(str, choices))
         for check in (note for option in options for note in getattr(option, "__metadata__", ())):
-            if isinstance(check, partial):
+            if isinstance(check, Bounds):
                 check(name, value)
 
 

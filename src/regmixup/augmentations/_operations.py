@@ -18,13 +18,12 @@ Pixels are moved with bilinear interpolation, rounded down; what comes from outs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from regmixup.config import check_number
+from regmixup.config import Bounds, check_number
 from regmixup.mixing import sample_uniform
 
 NAMES = (
@@ -33,7 +32,7 @@ NAMES = (
 )  # fmt: skip
 
 LOWEST_LEVEL = 0.1
-Severity = Annotated[float, partial(check_number, least=LOWEST_LEVEL, most=10)]
+Severity = Annotated[float, Bounds(check_number, least=LOWEST_LEVEL, most=10)]
 _TONES = 256
 
 
