@@ -62,7 +62,7 @@ def flattened(tensors: Iterable[Tensor]) -> Tensor:
 
 @contextmanager
 def explaining_lone_images(config: TrainConfig, num_images: int) -> Iterator[None]:
-    """Say what to change where a shard has one image, and features of a single pixel that are left of it."""
+    """Say what to change where batch norm meets one image alone whose features are a single pixel."""
     try:
         yield
     except ValueError as error:
