@@ -268,6 +268,7 @@ def test_without_a_temperature_a_posthoc_map_need_not_take_one(tmp_path):
     ("options", "message"),
     [
         ({"score": "enrgy"}, "unknown score 'enrgy': did you mean 'energy'"),
+        ({"images": {"tset": IMAGES}}, "unknown set in images 'tset': did you mean 'test'"),
         ({"images": {"test": IMAGES[:-1]}}, rf"^images of test must be those of its {len(IMAGES)} predictions, got "),
     ],
 )

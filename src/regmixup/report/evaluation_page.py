@@ -65,13 +65,15 @@ def write_page(
     """Write one self-contained HTML page, and return what was measured for it.
 
     predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too.
-    against: of a second model, which must have predicted the same images. images: of any of the sets, by its name, for
-    examples of errors, unsure and wrongly accepted images. classes: their names. score: the OOD score of the summary,
-    by default entropy, and the maximum probability (MSP) beside it. bootstrap: behind the intervals; None leaves them
-    out.
+    against: of a second model, which must have predicted the same images. images: of the test set and of OOD sets, by
+    name, for examples of errors, unsure and wrongly accepted images. classes: their names. score: the OOD score of the
+    summary, by default entropy, and the maximum probability (MSP) beside it. bootstrap: behind the intervals; None
+    leaves them out.
     """
-    other = _model(against) if against is not None else None
-    measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
+    model, other = _model(predictions), _model(against) if against is not None else None
+    for name in images or {}:
+        check_name("set in images", name or "test", [model.test.dataset, *(ood.dataset for ood in model.ood)])
+    measured = measure_models(model, other, bootstrap=bootstrap)
     if score is not None:
         check_name("score", score, {row.score for row in measured.rows[0] if row.score})
     write_text(Path(path), assemble_page(measured, images=images, classes=classes, title=title, score=score))
