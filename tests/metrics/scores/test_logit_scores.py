@@ -157,6 +157,10 @@ class TestMaxLogitPNorm:
         expected = [reference.max_logit_pnorm(row.tolist(), p) for row in logits]
         np.testing.assert_allclose(max_logit_pnorm(logits, p=p), expected, rtol=1e-12)
 
+    def test_an_infinite_p_divides_by_the_largest(self):
+        score = max_logit_pnorm(torch.tensor([[3.0, 0.0, -6.0]]), p=math.inf)  # c = 4, 1, -5
+        assert score.item() == pytest.approx(-4 / 5)
+
     def test_neither_scale_nor_shift_of_the_logits_counts(self):
         logits = torch.randn(20, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         torch.testing.assert_close(max_logit_pnorm(logits), max_logit_pnorm(100 * logits - 3))

@@ -138,7 +138,8 @@ def max_logit_pnorm(logits: Tensor | Softmax, *, p: float = 5.0) -> Tensor:
     >>> max_logit_pnorm(torch.tensor([[3.0, 0.0, 0.0], [300.0, 0.0, 0.0]]), p=1)  # c = 2, -1, -1
     tensor([-0.5000, -0.5000], dtype=torch.float64)
     """
-    check_number("p", p, least=0)
+    if p != math.inf:  # whose norm is the largest |c_k|
+        check_number("p", p, least=0)
     softmax = softmax_of(logits)
     # From here nothing cancels: nearly equal logits keep their digits.
     below = softmax.logits - softmax.largest[:, None]
