@@ -56,6 +56,7 @@ class Bounded:
     share: Share = 0.5
     size: Count = 1
     freeze: CountOrZero | Literal["always"] = 0
+    rates: tuple[Positive, ...] | None = None
     level: Annotated[CountOrZero, Bounds(check_number, most=10), "a note of others"] = 0
     of_subclasses: ClassVar[str]
 
@@ -254,6 +255,8 @@ class TestChecks:
             ({"limit": -1.0}, "limit must be a finite number >= 0, got -1.0"),
             ({"share": 1}, "share must be a finite number >= 0 and < 1, got 1"),
             ({"size": 0}, "size must be an integer >= 1, got 0"),
+            ({"rates": 1.0}, "rates must be a tuple of numbers, got 1.0"),
+            ({"rates": (1, 0)}, "each number of rates must be a finite number > 0, got 0"),
             ({"freeze": "never"}, "freeze must be an integer >= 0, got 'never'"),
             ({"level": -1}, "level must be an integer >= 0, got -1"),
             ({"level": 11}, "level must be a finite number <= 10, got 11"),
@@ -261,12 +264,13 @@ class TestChecks:
     )
     def test_numbers_lie_within_the_bounds_of_their_type(self, changes, message):
         check_fields(Bounded())
-        check_fields(Bounded(limit=None, freeze="always", level=10))
+        check_fields(Bounded(limit=None, freeze="always", level=10, rates=(1, 2.5)))
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             check_fields(Bounded(**changes))
 
     def test_a_type_within_bounds_is_stored_and_read_as_the_plain_one(self):
-        assert decode(Bounded, through_json(Bounded(freeze="always"))) == Bounded(freeze="always")
+        bounded = Bounded(freeze="always", rates=(1.0, 2.5))
+        assert decode(Bounded, through_json(bounded)) == bounded
         with pytest.raises(ValueError, match=r"^config\.limit must be Optional\[float\], got 'high'$"):
             decode(Bounded, {"limit": "high"})
 

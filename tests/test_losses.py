@@ -218,6 +218,9 @@ def test_class_weights_of_any_sequence_are_kept_as_a_tuple_of_numbers(weight):
 def test_labels_without_balanced_weights_are_refused():
     with pytest.raises(ValueError, match=r"an image of each class .* got the counts \[1, 1, 0\]"):
         balanced_weight(torch.tensor([0, 1]), 3)
+    for num_classes in (-1, 1, 2.0, "2"):
+        with pytest.raises(ValueError, match=f"num_classes must be an integer >= 2, got {num_classes!r}"):
+            balanced_weight([0, 1], num_classes)
 
 
 def test_class_weights_first_used_in_inference_mode_train_afterwards():
@@ -251,7 +254,9 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
         (lambda: Focal(-1), "gamma must be a finite number >= 0, got -1"),
         (lambda: LogitNorm(0), "tau must be a finite number > 0, got 0"),
         (lambda: CrossEntropy(smoothing=1), "smoothing must be a finite number >= 0 and < 1, got 1"),
-        (lambda: CrossEntropy((1.0, -2.0)), "weight must be a finite number >= 0, got -2.0"),
+        (lambda: CrossEntropy((1.0, -2.0)), "each number of weight must be a finite number >= 0, got -2.0"),
+        (lambda: CrossEntropy(2.0), "weight must be a tuple of numbers, got 2.0"),
+        (lambda: CrossEntropy(torch.tensor(2.0)), "weight must be a tuple of numbers, got 2.0"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(make, message):

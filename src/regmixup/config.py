@@ -68,6 +68,7 @@ class Bounds(partial[None]):
         return f"Bounds({', '.join(f'{word}={bound:g}' for word, bound in self.keywords.items())})"
 
 
+Number = Annotated[float, Bounds(check_number)]
 Positive = Annotated[float, Bounds(check_number, above=0)]
 NotNegative = Annotated[float, Bounds(check_number, least=0)]
 Probability = Annotated[float, Bounds(check_number, least=0, most=1)]
@@ -76,7 +77,7 @@ PositiveShare = Annotated[float, Bounds(check_number, above=0, most=1)]
 InnerShare = Annotated[float, Bounds(check_number, above=0, below=1)]
 Count = Annotated[int, Bounds(check_count, least=1)]
 CountOrZero = Annotated[int, Bounds(check_count, least=0)]
-"""Types of fields that hold numbers within bounds. `check_fields` makes the checks of any type that is annotated so."""
+"""Types of fields that hold numbers within bounds, or tuples of such. `check_fields` checks any type annotated so."""
 
 # Slow, and a study has hundreds of configurations.
 _hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
@@ -84,7 +85,7 @@ _hints_with_checks: Callable[[type], dict[str, Any]] = cache(partial(get_type_hi
 
 
 def check_fields(config: Any) -> None:
-    """Raise for a field of a dataclass that is none of the choices of its `Literal`, or a number out of its bounds.
+    """Raise for a field of a dataclass that is none of the choices of its `Literal`, or has a number out of its bounds.
 
     >>> Noise = dataclasses.make_dataclass("Noise", [("sigma", Positive | None)])
     >>> check_fields(Noise(None))
@@ -94,15 +95,36 @@ def check_fields(config: Any) -> None:
     """
     hints = _hints_with_checks(type(config))
     for name, value in values_of(config).items():
-        hint, options = hints[name], _options(hints[name])
-        choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
-        if value in choices or (value is None and NoneType in options):
-            continue
-        if get_origin(hint) is Literal:
-            raise unknown(name, value, map(str, choices))
-        for check in (note for option in options for note in getattr(option, "__metadata__", ())):
+        _check_field(name, value, hints[name])
+
+
+def _check_field(name: str, value: Any, hint: Any) -> None:
+    options = _options(hint)
+    choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    if value in choices or (value is None and NoneType in options):
+        return
+    if get_origin(hint) is Literal:
+        raise unknown(name, value, map(str, choices))
+    for option in options:
+        if get_origin(option) is tuple and get_origin(get_args(option)[0]) is Annotated:
+            _check_numbers(name, value, get_args(option)[0])
+        for check in getattr(option, "__metadata__", ()):
             if isinstance(check, Bounds):
                 check(name, value)
+
+
+def _check_numbers(name: str, values: Any, hint: Any) -> None:
+    if not isinstance(values, tuple | list):
+        raise ValueError(f"{name} must be a tuple of numbers, got {values!r}")
+    for number in values:
+        _check_field(f"each number of {name}", number, hint)
+
+
+class Checked:
+    """Base of dataclasses that `check_fields` checks when one is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) -> Any:

@@ -19,7 +19,7 @@ soft targets divides by N, as here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import NotNegative, Positive, Share, check_fields, check_number
+from regmixup.config import Checked, NotNegative, Positive, Share, check_count
 from regmixup.mixing import can_look, full_precision, made_once, repeat
 
 __all__ = ["LOSSES", "BinaryCrossEntropy", "CrossEntropy", "Focal", "LogitNorm", "Loss", "balanced_weight"]
@@ -36,14 +36,11 @@ _NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default fo
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(Checked, ABC):
     """Base of the losses that a configuration can record: a frozen dataclass whose fields are its hyper-parameters."""
 
     retired: ClassVar[dict[str, Any]] = {"ignore_index": None}
     """Fields that left with the value that stored configurations must have; see `config.decode`."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @abstractmethod
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -58,19 +55,17 @@ LossLike = Loss | Callable[[Tensor, Tensor], Tensor]
 class CrossEntropy(Loss):
     """Return -sum_c w_c t'_c log p_c, p the softmax of the logits and t' = (1 - s) t + s / K."""
 
-    weight: tuple[float, ...] | None = None
+    weight: tuple[NotNegative, ...] | None = None
     """w, one number >= 0 per class, kept as a tuple if given as a list, array or tensor; None weighs all classes by 1.
     The mean over the batch divides by N, not by the sum of the labels' weights."""
     smoothing: Share = 0.0
     """s, from 0 to below 1."""
 
     def __post_init__(self) -> None:
+        weight: Any = self.weight
+        numbers = weight.tolist() if hasattr(weight, "tolist") else weight
+        object.__setattr__(self, "weight", tuple(numbers) if isinstance(numbers, Iterable) else numbers)
         super().__post_init__()
-        if self.weight is not None:
-            numbers = self.weight.tolist() if hasattr(self.weight, "tolist") else self.weight
-            for number in numbers:
-                check_number("weight", number, least=0)
-            object.__setattr__(self, "weight", tuple(numbers))
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(
@@ -220,7 +215,10 @@ def balanced_weight(labels: Tensor | Sequence[int], num_classes: int | None = No
     >>> balanced_weight([0, 0, 0, 1])
     (0.6666666666666666, 2.0)
     """
-    counts = torch.as_tensor(labels).bincount(minlength=num_classes or 0).tolist()
+    labels = torch.as_tensor(labels)
+    if num_classes is not None:
+        check_count("num_classes", num_classes, least=int(labels.max()) + 1)
+    counts = labels.bincount(minlength=num_classes or 0).tolist()
     if 0 in counts:
         raise ValueError(f"labels must hold an image of each class for balanced weights, got the counts {counts}")
     return tuple(sum(counts) / (len(counts) * count) for count in counts)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from regmixup.config import (
+    Bounds,
     Count,
     CountOrZero,
     NotNegative,
+    Number,
     Positive,
     PositiveShare,
     Share,
@@ -81,7 +83,7 @@ class Recipe:
     of the warm-up to `min_lr`, per step; with a long warm-up, a triangle."""
     min_lr: float = 0.0
     """Where the cosine, or the line, ends."""
-    milestones: tuple[int, ...] = ()
+    milestones: tuple[Count, ...] = ()
     """Epochs at which the step schedule lowers the learning rate; one beyond the last epoch has no effect."""
     lr_decay: NotNegative = 0.1
     """Factor of the step schedule."""
@@ -97,7 +99,7 @@ class Recipe:
     """Momentum of SGD."""
     nesterov: bool = True
     """Nesterov momentum of SGD."""
-    betas: tuple[float, ...] = introduced((0.9, 0.999))
+    betas: tuple[Share, ...] = introduced((0.9, 0.999))
     """Decay of AdamW's running means of the gradient and of its square."""
     weight_decay: NotNegative = 5e-4
     """Weight decay: added to the gradient by SGD, times the learning rate taken off the weights by AdamW."""
@@ -140,7 +142,7 @@ class Recipe:
     rand_augment: CountOrZero = introduced(0)
     """Operations of RandAugment (torchvision's) per image, 2 in its paper; 0 for none. Worker processes apply them,
     also to images in memory, which must be uint8."""
-    magnitude: CountOrZero = introduced(9)
+    magnitude: Annotated[CountOrZero, Bounds(check_number, most=30)] = introduced(9)
     """Magnitude of RandAugment's operations, from 0 to 30."""
     cutout: CountOrZero = introduced(0)
     """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
@@ -148,11 +150,11 @@ class Recipe:
     the mean of the batch instead."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
-    mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
+    mean: tuple[Number, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
-    std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)
+    std: tuple[Positive, ...] = (0.2023, 0.1994, 0.2010)
     """Per-channel standard deviation, likewise."""
-    dropout: float | None = None
+    dropout: Share | None = None
     """Dropout rate; None keeps the network's own."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     """bfloat16: forward passes under autocast. tf32: products of float32 numbers rounded to TF32, on CUDA. float32:
@@ -163,21 +165,14 @@ class Recipe:
         if self.epochs == 0 and not self.init:
             raise ValueError(f"epochs must be an integer >= 1, got {self.epochs}: 0 keeps the weights that init names")
         check_count("epochs", self.epochs, least=0 if self.init else 1)
-        for name in ("milestones", "betas", "mean", "std"):
-            numbers = getattr(self, name)
-            if not isinstance(numbers, (tuple, list)):
-                raise ValueError(f"{name} must be a tuple of numbers, got {numbers!r}")
-            for number in numbers:
-                check_number(f"each number of {name}", number)
         self._check_rates()
-        if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
-            raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"mean and std must have one value per channel, got {self.mean} and {self.std}")
 
     def _check_rates(self) -> None:
         """Check the numbers of the optimizer, the schedule and the augmentation beyond their types."""
         for name in ("min_lr", "warmup_lr"):
             check_number(name, getattr(self, name), least=0, most=self.lr)
-        check_number("magnitude", self.magnitude, most=30)
         if self.average_lr is not None:
             check_number("average_lr", self.average_lr, above=0, most=self.lr)
         if self.average == "swa" and (self.ema > 0 or self.select != "last"):
@@ -185,8 +180,8 @@ class Recipe:
                 f"average must be none with a running mean or a selected epoch, got swa, ema {self.ema} and select "
                 f"{self.select}"
             )
-        if self.optimizer == "adamw" and not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
-            raise ValueError(f"betas must be two numbers >= 0 and < 1, got {self.betas}")
+        if self.optimizer == "adamw" and len(self.betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {self.betas}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(
                 f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}: where the recipe's "

@@ -134,6 +134,19 @@ def test_pixels_are_those_of_the_files(files):
     assert torch.equal(x, expected)
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": 0}, "size must be an integer >= 1, got 0"),
+        ({"resize": 256.0}, "resize must be an integer >= 1, got 256.0"),
+        ({"interpolation": "cubic"}, "unknown interpolation 'cubic': did you mean 'bicubic'"),
+    ],
+)
+def test_a_transform_that_no_image_could_pass_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        EvalTransform(**fields)
+
+
 def test_a_transform_draws_from_the_generator_of_its_image_and_may_return_a_tensor(files):
     def transform(image):
         return torch.randint(256, (3, 8, 8), dtype=torch.uint8)

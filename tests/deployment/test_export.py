@@ -207,8 +207,8 @@ class TestStrangers:
     @pytest.mark.parametrize(
         ("changes", "contract"),
         [
-            ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
-            ({"threshold": float("nan")}, "threshold must be finite"),
+            ({"temperature": -1.0}, "temperature must be a finite number > 0, got -1"),
+            ({"threshold": float("nan")}, "threshold must be a finite number, got nan"),
             ({"transform": {"size": 10**9}}, "transform must crop to the model's .3, 32, 32., got Eval.*1000000000"),
             ({"normalize": [[0.0], [0.0]]}, "normalize must be finite .mean, std. .* with std > 0"),
             ({"normalize": [[0.5, 0.5], [0.2, 0.2]]}, "normalize must be .* for 1 channel or 3 channels"),

@@ -451,6 +451,8 @@ def test_a_promise_is_made_only_if_the_images_show_it(folder, weights, tmp_path,
     [
         ({"acceptance": 95}, "acceptance must be"),
         ({"minutes": 0}, "minutes must be"),
+        ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+        ({"batch_size": None}, "batch_size must be an integer >= 1, got None"),
         ({"init": ""}, "init must be"),
         ({"init": "nowhere.pth"}, "init must be"),
         ({"method": "deep-ensemble"}, "method must be"),

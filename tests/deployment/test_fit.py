@@ -319,8 +319,8 @@ class TestSaving:
     @pytest.mark.parametrize(
         ("changes", "contract"),
         [
-            ({"temperature": -1.0}, "temperature must be positive and finite, got -1"),
-            ({"threshold": float("nan")}, "threshold must be finite"),
+            ({"temperature": -1.0}, "temperature must be a finite number > 0, got -1"),
+            ({"threshold": float("nan")}, "threshold must be a finite number, got nan"),
             ({"class_names": ["a", "b"]}, "must take inputs .1, 8, 8. and have 2 logits, as named"),
             ({"architecture": {"input_shape": [1, 9, 9]}}, "must take inputs .1, 8, 8. and have 10 logits"),
             ({"architecture": {"members": 10**9}}, "unknown field of Architecture in .* 'members'"),

@@ -88,3 +88,8 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
 def test_settings_are_checked(fields, message):
     with pytest.raises(ValueError, match=message):
         Bootstrap(**fields)
+
+
+def test_there_must_be_samples_to_draw_from():
+    with pytest.raises(ValueError, match="total must be an integer >= 1, got 0"):
+        Bootstrap().counts(0)

@@ -126,8 +126,8 @@ def test_bad_scores_are_refused_by_name(name, argument, bad, message):
     [
         (aupr, {"positive": "out"}, "positive must be 'ood' or 'id', got 'out'"),
         (fpr_at_tpr, {"convention": "ood"}, "convention must be .* got 'ood'"),
-        (fpr_at_tpr, {"tpr": 0.0}, r"tpr must lie in \(0, 1\], got 0.0"),
-        (fpr_at_tpr, {"tpr": math.nan}, r"tpr must lie in \(0, 1\], got nan"),
+        (fpr_at_tpr, {"tpr": 0.0}, "tpr must be a finite number > 0 and <= 1, got 0.0"),
+        (fpr_at_tpr, {"tpr": None}, "tpr must be a finite number > 0 and <= 1, got None"),
     ],
 )
 def test_unknown_options_are_refused(metric, option, message):

@@ -1,5 +1,6 @@
 """The Fisher criterion against scatter matrices sample by sample, generalised eigenvalues and a case by hand."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -77,3 +78,10 @@ def test_dead_units_need_the_regulariser():
 def test_arguments_are_checked(features, labels, message):
     with pytest.raises(ValueError, match=message):
         fisher_criterion(features, labels)
+
+
+@pytest.mark.parametrize("regulariser", [-1e-9, math.nan, None])
+def test_the_regulariser_is_not_negative(regulariser):
+    features, labels = torch.tensor([[0.0], [2.0], [10.0], [12.0]]), torch.tensor([0, 0, 1, 1])
+    with pytest.raises(ValueError, match=f"regulariser must be a finite number >= 0, got {regulariser}"):
+        fisher_criterion(features, labels, regulariser=regulariser)

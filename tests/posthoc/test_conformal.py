@@ -111,6 +111,10 @@ def test_what_makes_no_sense_is_refused():
         Conformal(method="asp")
     with pytest.raises(ValueError, match="level must be a finite number > 0 and < 1"):
         Conformal(level=1)
+    with pytest.raises(ValueError, match=r"k_reg must be an integer >= 0, got 1\.5"):
+        Conformal(method="raps", k_reg=1.5)
+    with pytest.raises(ValueError, match="lam must be a finite number >= 0, got nan"):
+        Conformal(method="raps", lam=float("nan"))
     with pytest.raises(ValueError, match=r"logits and labels must be \(N, K\) and \(N,\)"):
         Conformal().fit(torch.zeros(3), torch.zeros(3, dtype=torch.long))
     with pytest.raises(ValueError, match=r"logits look like probabilities, .* before the softmax"):

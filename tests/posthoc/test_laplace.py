@@ -1,5 +1,6 @@
 """The last-layer Laplace: against the full Hessian, the published formulas, and what its settings promise."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -189,6 +190,13 @@ class TestRefusals:
         ("fields", "message"),
         [
             ({"prior_variance": 0.0}, "prior_variance must be a finite number > 0, got 0.0"),
+            ({"grid": (1.0, -1.0)}, "each number of grid must be a finite number > 0, got -1.0"),
+            ({"batch_size": -1}, "batch_size must be an integer >= 1, got -1"),
+            ({"n_eff": 0}, "n_eff must be a finite number > 0, got 0"),
+            ({"n_eff": math.nan}, "n_eff must be a finite number > 0, got nan"),
+            ({"samples": 0}, "samples must be an integer >= 1, got 0"),
+            ({"factor": -1.0}, "factor must be a finite number >= 0, got -1.0"),
+            ({"seed": None}, "seed must be an integer >= 0, got None"),
             ({"grid": ()}, "grid must hold at least one prior variance, got none"),
             ({"average": "exakt"}, "unknown average 'exakt': did you mean 'exact'"),
         ],

@@ -94,3 +94,5 @@ class TestOnPredictions:
             MeanField(factor=-1.0)
         with pytest.raises(ValueError, match="samples must be an integer >= 1, got 0"):
             MonteCarlo(samples=0)
+        with pytest.raises(ValueError, match=r"seed must be an integer >= 0, got 1\.5"):
+            MonteCarlo(seed=1.5)

@@ -43,6 +43,12 @@ def test_a_study_under_torchrun_is_refused(finished_study, tmp_path, monkeypatch
         run_study(finished_study.study, tmp_path, device="cpu")
 
 
+def test_a_wrong_number_of_workers_is_refused_before_any_run_fails_of_it(finished_study, tmp_path):
+    with pytest.raises(ValueError, match=r"^workers must be an integer >= 0, got -1$"):
+        run_study(finished_study.study, tmp_path, device="cpu", workers=-1)
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_rows(finished_study):
     study, runs, folder = finished_study
     before = {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")}

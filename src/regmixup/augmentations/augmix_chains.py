@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from regmixup.augmentations._operations import Severity, Step, apply_step, draw_steps
 from regmixup.augmentations.basic import Augmentation, as_pixels
-from regmixup.config import Count, Positive, check_count
+from regmixup.config import Bounds, Count, Positive, check_count
 from regmixup.mixing import Draw, ImageSize, full_precision, sample_beta, sample_dirichlet, sample_uniform, take
 
 _MOST_OPERATIONS = 3  # of a chain of random depth
@@ -46,14 +47,10 @@ class AugMixChains(Augmentation):
     """Parameter of the Dirichlet and Beta distributions."""
     width: Count = 3
     """Chains per image."""
-    depth: int = -1
+    depth: Annotated[int, Bounds(check_count, least=-1)] = -1
     """Operations per chain; -1 draws 1, 2 or 3 for every chain."""
     severity: Severity = 3.0
     """The highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("depth", self.depth, least=-1)
 
     @property
     def _longest(self) -> int:

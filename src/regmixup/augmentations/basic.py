@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 
 from regmixup import mixing
-from regmixup.config import Count, NotNegative, check_fields
+from regmixup.config import Checked, Count, NotNegative
 from regmixup.mixing import Draw, ImageSize, can_look, check_images, full_precision, sample_normal, take, to_float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Augmentation(ABC):
+class Augmentation(Checked, ABC):
     """Base of all augmentations. A subclass declares its fields and implements `draw` and `apply`."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @abstractmethod
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:

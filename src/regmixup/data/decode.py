@@ -16,7 +16,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from regmixup.config import introduced
+from regmixup.config import Checked, Count, introduced
 from regmixup.data.files import reading
 from regmixup.mixing import in_box, sample_squares
 
@@ -94,14 +94,14 @@ def cut_out(image: Tensor, *, side: int, fill: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalTransform:
+class EvalTransform(Checked):
     """Resize the shorter side to `resize` (antialiased), then crop the central `size` square.
 
     orient: first rotate the image by its EXIF orientation.
     """
 
-    size: int = 224
-    resize: int = 256
+    size: Count = 224
+    resize: Count = 256
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     orient: bool = introduced(False)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_number
+from regmixup.config import InnerShare, PositiveShare, check_fields
 from regmixup.metrics.detection import auroc, needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
@@ -153,17 +153,14 @@ class Calibration:
     """
 
     score: str = "entropy"
-    acceptance: float = 0.95
-    risk: float | None = None
-    confidence: float = 0.95
+    acceptance: PositiveShare = 0.95
+    risk: InnerShare | None = None
+    confidence: InnerShare = 0.95
     sets: Conformal | None = None
 
     def __post_init__(self) -> None:
         check_name("score", self.score, [*SCORES, AUTO])
-        check_number("acceptance", self.acceptance, above=0, most=1)
-        if self.risk is not None:
-            check_number("risk", self.risk, above=0, below=1)
-        check_number("confidence", self.confidence, above=0, below=1)
+        check_fields(self)
         if not isinstance(self.sets, Conformal | None):
             raise ValueError(f'sets must be None or such as rm.posthoc.Conformal(method="lac"), got {self.sets!r}')
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -24,7 +23,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.export import Dim
 
-from regmixup.config import decode, encode, values_of
+from regmixup.config import check_number, decode, encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import SPLITS
@@ -95,10 +94,8 @@ class Facts(Calibrated):
 
     def check(self, file: Path) -> None:
         """Raise unless a predictor can be made of these facts, which come from a file, perhaps a stranger's."""
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"{file}: temperature must be positive and finite, got {self.temperature}")
-        if not math.isfinite(self.threshold):
-            raise ValueError(f"{file}: threshold must be finite, got {self.threshold}")
+        check_number(f"{file}: temperature", self.temperature, above=0)
+        check_number(f"{file}: threshold", self.threshold)
         if self.transform is not None and (self.transform.size,) * 2 != self.input_shape[1:]:
             raise ValueError(f"{file}: transform must crop to the model's {self.input_shape}, got {self.transform}")
         channels, classes = sorted({1, *self.input_shape[:1]}), len(self.class_names)

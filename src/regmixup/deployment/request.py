@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from regmixup.config import check_count, check_fields, check_number
+from regmixup.config import Count, CountOrZero, InnerShare, Positive, PositiveShare, check_fields
 from regmixup.names import check_name
 from regmixup.recipes import BACKBONE
 
@@ -26,18 +26,18 @@ class Request:
     """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
     no worse than RegMixup on a few hundred images in our tests. --against compares them on yours. A method's own
     values, such as alpha, are those for ImageNet; only `train` has flags for them."""
-    minutes: float = 10.0
+    minutes: Positive = 10.0
     """The time for everything. Wanted are 3 to 30 epochs of all weights, the fewer the more images there are; as many
     of them are trained as the time allows. If it allows neither all of them nor 5, the linear probe is the model."""
-    epochs: int | None = None
+    epochs: CountOrZero | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
     freeze: bool = False
     """Leave the backbone as it is: the linear probe on its features is the model. Takes seconds to minutes, and is hard
     to beat with few images or a large backbone. Without it, all weights are trained after the probe."""
-    lr: float = 3e-4
+    lr: Positive = 3e-4
     """Largest learning rate of fine-tuning, of AdamW: a tenth of the epochs, at most one, to warm up, then a cosine.
     Lower it if the loss jumps."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Images of a step of fine-tuning. Lower it if memory runs out."""
     augmentation: Literal["none", "light", "standard", "strong"] = "standard"
     """How train images are changed. none: the whole image is stretched to a square and not flipped, for text and
@@ -45,13 +45,13 @@ class Request:
     40 %. strong: also RandAugment, for many epochs."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     """Numbers of the forward passes in training; auto: bfloat16 on CUDA, float32 elsewhere."""
-    image_size: int | None = None
+    image_size: Count | None = None
     """Side of the images; default: that of the backbone's weights."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: every class has the same weight in the loss, however many images it has."""
-    acceptance: float = 0.95
+    acceptance: PositiveShare = 0.95
     """Share of validation images that the threshold accepts; with --risk, at most."""
-    risk: float | None = None
+    risk: InnerShare | None = None
     """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
     score: str = "entropy"
     """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
@@ -65,11 +65,11 @@ class Request:
     tensorboard: bool = False
     """Also write event files of fine-tuning into the run folder, for `tensorboard --logdir runs`; needs
     pip install 'regmixup[tensorboard]'."""
-    seed: int = 0
+    seed: CountOrZero = 0
     """Decides data order, augmentation, mixing and dropout."""
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
-    workers: int | None = None
+    workers: CountOrZero | None = None
     """Processes that decode image files; default: one per core, at most 4."""
 
     @classmethod
@@ -80,12 +80,7 @@ class Request:
         return cls(**options)
 
     def __post_init__(self) -> None:
-        check_number("minutes", self.minutes, above=0)
-        check_number("lr", self.lr, above=0)
         check_fields(self)
-        for name, least in (("epochs", 0), ("image_size", 1), ("workers", 0), ("batch_size", 1)):
-            if (count := getattr(self, name)) is not None:
-                check_count(name, count, least=least)
         if self.freeze and self.epochs:
             raise ValueError(f"epochs must be 0 or not given with freeze, which trains no backbone, got {self.epochs}")
         if self.tensorboard and find_spec("tensorboard") is None:

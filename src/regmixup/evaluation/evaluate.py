@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regmixup.config import check_number
+from regmixup.config import Positive, check_fields
 from regmixup.evaluation.class_subset import restrict_predictions
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
@@ -49,14 +49,13 @@ class ModelPredictions:
     shift: Sequence[Predictions] = ()
     ood: Sequence[Predictions] = ()
     posthoc: FittedPosthoc | None = None
-    temperature: float | None = None
+    temperature: Positive | None = None
 
     def __post_init__(self) -> None:
         for name in ("shift", "ood"):
             if isinstance(sets := getattr(self, name), Predictions | Mapping):
                 raise ValueError(f"{name} must be a list of Predictions, got {sets!r:.80}")
-        if self.temperature is not None:
-            check_number("temperature", self.temperature, above=0)
+        check_fields(self)
 
 
 def evaluate(

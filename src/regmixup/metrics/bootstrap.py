@@ -21,7 +21,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
+from regmixup.config import Checked, Count, InnerShare, check_count
 
 _CHUNK = 2**21
 Sample = TypeVar("Sample")
@@ -36,16 +36,12 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bootstrap:
+class Bootstrap(Checked):
     """resamples: R; seed: of the draws; level: the share of resampled values inside an interval."""
 
-    resamples: int = 1000
+    resamples: Count = 1000
     seed: int = 0
-    level: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_count("resamples", self.resamples)
-        check_number("level", self.level, above=0, below=1)
+    level: InnerShare = 0.95
 
     def counts(self, total: int, *, stream: str = "") -> Tensor:
         """Draw resamples of `total` samples: (R, N) uint8, how often each sample is drawn; every row sums to N.
@@ -56,6 +52,7 @@ class Bootstrap:
         >>> Bootstrap(resamples=3).counts(4).sum(dim=1)
         tensor([4, 4, 4])
         """
+        check_count("total", total)
         digest = hashlib.sha256(f"{self.seed}/bootstrap/{stream}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         counts = torch.empty(self.resamples, total, dtype=torch.uint8)

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regmixup.config import check_number
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.ranked import Ranked, Value, positions
 from regmixup.types import as_tensor
@@ -158,10 +159,9 @@ def fpr_at_tpr(
     >>> fpr_at_tpr(torch.arange(20.0), torch.tensor([5.0, 18.0, 18.5, 30.0]))
     0.5
     """
+    check_number("tpr", tpr, above=0, most=1)
     pair = ScorePair.of(id_scores, ood_scores)
     inside, outside = pair.inside, pair.outside
-    if not 0 < tpr <= 1:
-        raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")
     if convention == "accept_id":
         threshold = inside.value_at(_needed(tpr, inside.total) - 1)
         accepted = outside.before.gather(1, torch.searchsorted(outside.values, threshold, right=True))

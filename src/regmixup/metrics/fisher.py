@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regmixup.config import check_number
 from regmixup.metrics.outcomes import check_labels
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.types import Predictions, as_tensor
@@ -93,6 +94,7 @@ class ClassMoments:
 
     def criterion(self, *, regulariser: float = 1e-6) -> float:
         """Return trace((S_W + r tr(S_W) / D I)^-1 S_B), r being the `regulariser`."""
+        check_number("regulariser", regulariser, least=0)
         spread = float(self.scatter.trace())
         if not spread > 0:
             raise ValueError("features must vary within some class, got a within-class scatter of 0")

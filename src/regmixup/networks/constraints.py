@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from regmixup.config import Count, Positive, PositiveShare, check_fields
+from regmixup.config import Checked, Count, Positive, PositiveShare
 from regmixup.mixing import full_precision
 from regmixup.networks.contract import evaluated
 from regmixup.networks.power_iteration import PowerIteration, Top
@@ -21,7 +21,7 @@ Shapes = dict[nn.Conv2d, tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constraint(ABC):
+class Constraint(Checked, ABC):
     """A bound on every convolution's weight by its top singular value. Biases, batch norm and the head are free.
 
     A subclass declares its fields and implements `normalise`.
@@ -31,9 +31,6 @@ class Constraint(ABC):
     """Power iterations per forward pass in training mode."""
     warmup: Count = 15
     """Power iterations at construction, so that a network can be evaluated before it is trained."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @abstractmethod
     def normalise(self, weight: Tensor, top: Top) -> Tensor:

@@ -14,18 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_fields
+from regmixup.config import Checked
 from regmixup.mixing import to_float
 
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head(ABC):
+class Head(Checked, ABC):
     """The layer from features to logits. A subclass declares its fields and implements `build`."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @abstractmethod
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:

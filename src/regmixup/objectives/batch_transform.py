@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count
+from regmixup.config import Count, check_fields
 from regmixup.losses import CrossEntropy, LossLike
 from regmixup.mixing import Draw, can_look
 from regmixup.objectives._base import Objective, has_loss
@@ -41,11 +41,11 @@ class BatchTransform:
 
     objective: Objective = field(kw_only=False)
     """The objective to train with."""
-    num_classes: int
+    num_classes: Count
     """K, the number of columns of the targets."""
 
     def __post_init__(self) -> None:
-        check_count("num_classes", self.num_classes)
+        check_fields(self)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as rm.RegMixup(), got {self.objective!r}")
         for side in self.objective.sides if isinstance(self.objective, Alternate) else (self.objective,):

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from regmixup.config import check_fields, check_number
+from regmixup.config import Checked, check_number
 from regmixup.types import Predictions
 
 _REPORTED = ("test", "shifted", "ood")
@@ -29,7 +29,7 @@ class FittedPosthoc(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posthoc:
+class Posthoc(Checked):
     """Base of all posthoc methods. A subclass declares its fields and what it needs, and has `fit`, or is the map."""
 
     head: ClassVar[str]
@@ -39,9 +39,6 @@ class Posthoc:
     """True if `fit` needs the predictions for the train set."""
     needs_features: ClassVar[bool] = False
     """True if the fitted map needs the features of what it is given."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def needs_validation(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_fields, check_number
+from regmixup.config import Checked, CountOrZero, InnerShare, NotNegative
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
@@ -25,7 +25,7 @@ _PIECE = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conformal:
+class Conformal(Checked):
     """A set holds every class whose score s(x, k) is at most a quantile q of the scores of the true classes.
 
     method, with p the probabilities and r_k = 1, 2, ... the rank of class k among them, the most probable first:
@@ -49,14 +49,10 @@ class Conformal:
     """
 
     method: Literal["lac", "aps", "raps"] = "lac"
-    level: float = 0.9
+    level: InnerShare = 0.9
     empty: Literal["allowed", "never"] = "allowed"
-    lam: float = 0.01
-    k_reg: int = 5
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_number("level", self.level, above=0, below=1)
+    lam: NotNegative = 0.01
+    k_reg: CountOrZero = 5
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedConformal:
         """Fit on logits (N, K) and labels (N,) of calibration images."""

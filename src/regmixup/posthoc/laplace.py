@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
+from regmixup.config import Count, CountOrZero, NotNegative, Positive
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required
 from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
@@ -57,25 +57,22 @@ class LastLayerLaplace(Posthoc):
     needs_train: ClassVar[bool] = True
     needs_features: ClassVar[bool] = True
 
-    prior_variance: float | None = None
-    grid: tuple[float, ...] = _GRID
+    prior_variance: Positive | None = None
+    grid: tuple[Positive, ...] = _GRID
     fisher: Literal["exact", "sampled"] = "exact"
     average: Literal["exact", "running"] = "exact"
-    batch_size: int = 128
-    n_eff: float | None = None
+    batch_size: Count = 128
+    n_eff: Positive | None = None
     prior: Literal["exact", "split"] = "exact"
     predictive: Literal["monte_carlo", "mean_field"] = "monte_carlo"
-    samples: int = 1000
-    factor: float = math.pi / 8
-    seed: int = 0
+    samples: Count = 1000
+    factor: NotNegative = math.pi / 8
+    seed: CountOrZero = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.grid:
             raise ValueError("grid must hold at least one prior variance, got none")
-        for prior_variance in self.grid if self.prior_variance is None else (self.prior_variance,):
-            check_number("prior_variance", prior_variance, above=0)
-        check_count("samples", self.samples)
 
     @property
     def needs_validation(self) -> bool:

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
+from regmixup.config import Count, CountOrZero, NotNegative, check_number
 from regmixup.posthoc.base import Posthoc, as_given, probabilities, required
 from regmixup.types import LOG_OF_PROBS, Predictions
 
@@ -115,11 +115,7 @@ class MeanField(Posthoc):
 
     head: ClassVar[str] = "gp"
 
-    factor: float = math.pi / 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("factor", self.factor, least=0)
+    factor: NotNegative = math.pi / 8
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         return shrunk(predictions, required(predictions, "logit_variance", "MeanField"), self.factor, temperature)
@@ -134,12 +130,8 @@ class MonteCarlo(Posthoc):
 
     head: ClassVar[str] = "gp"
 
-    samples: int = 10
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("samples", self.samples)
+    samples: Count = 10
+    seed: CountOrZero = 0
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         logits, variance = predictions.logits, required(predictions, "logit_variance", "MonteCarlo")

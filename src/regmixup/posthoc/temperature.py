@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_count, check_number
+from regmixup.config import Checked, Count, Positive, check_number
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.temperature_grid import smallest_ece
@@ -37,19 +37,17 @@ WORSE = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemperatureScaling:
+class TemperatureScaling(Checked):
     """Search T over 0.100, 0.101, ..., 10.000 for the smallest validation ECE, as the paper does."""
 
-    low: float = 0.1
-    high: float = 10.0
-    step: float = 0.001
-    num_bins: int = 15
+    low: Positive = 0.1
+    high: Positive = 10.0
+    step: Positive = 0.001
+    num_bins: Count = 15
 
     def __post_init__(self) -> None:
-        check_number("low", self.low, above=0)
+        super().__post_init__()
         check_number("high", self.high, least=self.low)
-        check_number("step", self.step, above=0)
-        check_count("num_bins", self.num_bins)
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,).

@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from regmixup.config import check_number
+from regmixup.config import Checked, NotNegative, Positive
 from regmixup.run_folder import write_failure
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
@@ -167,7 +167,7 @@ def _work(connection: Connection, job: StudyJob, device: torch.device) -> None:
 
 
 @dataclass(kw_only=True)
-class RayTasks:
+class RayTasks(Checked):
     """Run tasks on Ray. A run whose worker or node is lost is retried, and resumes from its checkpoint.
 
     address: a running cluster; default, what RAY_ADDRESS names, else a cluster of this machine alone.
@@ -177,12 +177,8 @@ class RayTasks:
     """
 
     address: str | None = None
-    gpus_per_run: float = 1.0
-    cpus_per_run: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("gpus_per_run", self.gpus_per_run, least=0)
-        check_number("cpus_per_run", self.cpus_per_run, above=0)
+    gpus_per_run: NotNegative = 1.0
+    cpus_per_run: Positive = 1.0
 
     @property
     def device(self) -> torch.device:

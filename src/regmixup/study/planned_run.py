@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods
-from regmixup.config import check_count, check_fields, encode, fingerprint, introduced, values_of
+from regmixup.config import Count, check_fields, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import find, sets_of
 from regmixup.study.grid import Point
 from regmixup.types import Precision
@@ -46,12 +46,11 @@ class Evaluation:
     profile: str = ""
     calibration: Literal["holdout", "companion", "companion-per-seed"] = "holdout"
     feature_scores: bool = False
-    resamples: int = 1000
+    resamples: Count = 1000
     precision: Precision = introduced("float32")
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_count("resamples", self.resamples)
         if not self.test and (self.shift or self.ood or self.profile or not self.validation):
             raise ValueError("evaluate must name a test set, or a validation set and no other, got no test set")
         if self.calibration != "holdout" and not (self.validation and self.test):

@@ -12,6 +12,7 @@ from typing import Unpack
 import torch
 
 from regmixup import run_folder
+from regmixup.config import Checked, CountOrZero
 from regmixup.storage import InUseError
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.evaluate_run import evaluate_run, stored_rows
@@ -101,7 +102,7 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyJob:
+class StudyJob(Checked):
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
     archive: a folder for archives of finished runs; an archived run counts as done. threads: of a process that a
@@ -110,7 +111,7 @@ class StudyJob:
 
     runs: Path
     root: Path | None = None
-    workers: int | None = None
+    workers: CountOrZero | None = None
     engine: Engine | None = None
     archive: Path | None = None
     threads: int | None = None

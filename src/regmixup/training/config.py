@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regmixup import augmentations, methods, networks, objectives, plugins, recipes
-from regmixup.config import check_count, check_number, encode, fingerprint, introduced, values_of
+from regmixup.config import Count, CountOrZero, check_number, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_validation, validation_of
@@ -43,17 +43,15 @@ class TrainConfig(Recipe):
     """A bound on the weights of the backbone's convolutions."""
     head: Head = field(default_factory=LinearHead)
     """The head, which turns features into logits."""
-    members: int = 1
+    members: Count = 1
     """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
-    seed: int = 0
+    seed: CountOrZero = 0
     """Decides initialisation, data order, augmentation, mixing and dropout."""
     plugins: tuple[Origin, ...] = introduced(())
     """Where the dataset, network and objective come from that a plugin registered; `resolve` fills it in."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("seed", self.seed, least=0)
-        check_count("members", self.members)
         check_network(self.network)
         catalogue.find(self.train_set)
         if self.validation:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from regmixup.config import check_fields, check_number
+from regmixup.config import Checked, NotNegative
 from regmixup.data.files import cache_folder
 from regmixup.networks.precision import cudnn, products
 from regmixup.training.config import TrainConfig
@@ -22,7 +22,7 @@ _SHORT = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class Engine(Checked):
     """Settings of execution. None of this enters the run's fingerprint."""
 
     compile: Choice = "auto"
@@ -31,13 +31,9 @@ class Engine:
     """The step as one CUDA graph that is replayed; auto: on CUDA, but not for several shards, or SAM with dropout."""
     deterministic: bool = False
     """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: NotNegative = 5.0
     """Most minutes between checkpoints; 0 for one after every step. Ctrl-C, SIGTERM, the end, and any epoch that took a
     hundred times as long as saving takes save one as well."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_number("checkpoint_minutes", self.checkpoint_minutes, least=0)
 
 
 @dataclass(frozen=True)

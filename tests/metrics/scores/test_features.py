@@ -33,8 +33,9 @@ def test_directions_that_are_close_keep_their_digits_in_float32():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: KNN(k=0).fit(TRAIN), "k must be positive .* got 0"),
-        (lambda: KNN(k=91).fit(TRAIN), "k must be .* at most the number of train samples, 90, got 91"),
+        (lambda: KNN(k=0), "k must be an integer >= 1, got 0"),
+        (lambda: KNN(k=1.5), "k must be an integer >= 1, got 1.5"),
+        (lambda: KNN(k=91).fit(TRAIN), "k must be at most the number of train samples, 90, got 91"),
         (lambda: KNN().fit(TRAIN), "labels must be given for the default k, which their classes choose, got None"),
     ],
 )

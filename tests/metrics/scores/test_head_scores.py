@@ -31,9 +31,11 @@ class TestViM:
         assert usual_dim(width) == dim
 
     def test_the_principal_space_must_leave_something(self):
-        for dim in (0, 6):
-            with pytest.raises(ValueError, match=f"dim must be positive and leave .* of the 6 features, got {dim}"):
-                ViM(dim=dim).fit(TRAIN, *HEAD)
+        with pytest.raises(ValueError, match="dim must leave a direction of the 6 features, got 6"):
+            ViM(dim=6).fit(TRAIN, *HEAD)
+        for dim in (0, 1.5, True):
+            with pytest.raises(ValueError, match=f"dim must be an integer >= 1, got {dim}"):
+                ViM(dim=dim)
 
     def test_features_that_never_leave_the_principal_space_are_refused(self):
         flat = torch.zeros(20, WIDTH, dtype=torch.float64)
@@ -84,10 +86,10 @@ class TestSCALE:
             SCALE().fit(*HEAD)(torch.full((1, WIDTH), -1.0))
 
 
-@pytest.mark.parametrize("score", [ASH, SCALE])
+@pytest.mark.parametrize("score", [ASH, SCALE, ReAct])
 def test_no_other_share_than_one_of_a_hundred_is_cut(score):
     with pytest.raises(ValueError, match="percentile must be a finite number >= 0 and <= 100, got -50"):
-        score(percentile=-50).fit(*HEAD)(TEST)
+        score(percentile=-50)
 
 
 class TestFDBD:
@@ -113,9 +115,9 @@ class TestNNGuide:
             rtol=1e-10,
         )
 
-    @pytest.mark.parametrize("k", [0, 91])
-    def test_k_is_one_of_the_train_samples(self, k):
-        with pytest.raises(
-            ValueError, match=f"k must be positive and at most the number of train samples, 90, got {k}"
-        ):
-            NNGuide(k=k).fit(TRAIN, *HEAD)
+    def test_k_is_one_of_the_train_samples(self):
+        with pytest.raises(ValueError, match="k must be at most the number of train samples, 90, got 91"):
+            NNGuide(k=91).fit(TRAIN, *HEAD)
+        for k in (0, None):
+            with pytest.raises(ValueError, match=f"k must be an integer >= 1, got {k}"):
+                NNGuide(k=k)

@@ -157,6 +157,10 @@ class TestMaxLogitPNorm:
         expected = [reference.max_logit_pnorm(row.tolist(), p) for row in logits]
         np.testing.assert_allclose(max_logit_pnorm(logits, p=p), expected, rtol=1e-12)
 
+    def test_an_infinite_p_divides_by_the_largest(self):
+        score = max_logit_pnorm(torch.tensor([[3.0, 0.0, -6.0]]), p=math.inf)  # c = 4, 1, -5
+        assert score.item() == pytest.approx(-4 / 5)
+
     def test_neither_scale_nor_shift_of_the_logits_counts(self):
         logits = torch.randn(20, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         torch.testing.assert_close(max_logit_pnorm(logits), max_logit_pnorm(100 * logits - 3))
@@ -167,3 +171,20 @@ class TestMaxLogitPNorm:
         torch.testing.assert_close(max_logit_pnorm(torch.tensor([[9.0, 0.0], [0.1, 0.0]])), nothing)
         few, many = (torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * scale for scale in (1, 20))
         assert auroc(max_logit_pnorm(few), max_logit_pnorm(many)) == 0.5  # also in the last digits
+
+
+@pytest.mark.parametrize(
+    ("score", "option", "message"),
+    [
+        (gen, {"gamma": 0}, "gamma must be a finite number > 0, got 0"),
+        (gen, {"gamma": math.nan}, "gamma must be a finite number > 0, got nan"),
+        (gen, {"num_top": 0}, "num_top must be an integer >= 1, got 0"),
+        (odin, {"temperature": 0.0}, "temperature must be a finite number > 0, got 0.0"),
+        (odin, {"temperature": -1}, "temperature must be a finite number > 0, got -1"),
+        (max_logit_pnorm, {"p": -1}, "p must be a finite number >= 0, got -1"),
+        (max_logit_pnorm, {"p": None}, "p must be a finite number >= 0, got None"),
+    ],
+)
+def test_options_out_of_range_are_refused(score, option, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        score(torch.tensor([[2.0, 1.0, 0.0]]), **option)

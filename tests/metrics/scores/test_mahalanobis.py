@@ -1,5 +1,7 @@
 """Mahalanobis distances, class-wise, tied and relative: against SciPy, scikit-learn and closed forms."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -57,3 +59,10 @@ def test_labels_are_only_names(score):
 def test_an_unknown_covariance_is_refused():
     with pytest.raises(ValueError, match="unknown covariance 'diagonal'"):
         Mahalanobis(covariance="diagonal")
+
+
+@pytest.mark.parametrize("score", [Mahalanobis, RelativeMahalanobis])
+@pytest.mark.parametrize("jitter", [-1e-3, math.nan, None])
+def test_jitter_is_not_negative(score, jitter):
+    with pytest.raises(ValueError, match=f"jitter must be a finite number >= 0, got {jitter}"):
+        score(jitter=jitter)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from regmixup.config import Checked, Count
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
 
@@ -46,7 +47,7 @@ def train_features(features: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KNN:
+class KNN(Checked):
     """Distance to the k-th nearest train feature, both of length 1 (Sun et al., 2022).
 
     k: None for the paper's, 50 for CIFAR-10, 200 for CIFAR-100, 1000 for ImageNet, and for any other train set that of
@@ -59,7 +60,7 @@ class KNN:
     tensor([2., 2.], dtype=torch.float64)
     """
 
-    k: int | None = None
+    k: Count | None = None
 
     def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k. labels: (N,), needed for the default k alone."""
@@ -86,8 +87,8 @@ class KNN:
 
 
 def check_neighbours(k: int, features: Tensor) -> None:
-    if not 0 < k <= len(features):
-        raise ValueError(f"k must be positive and at most the number of train samples, {len(features)}, got {k}")
+    if k > len(features):
+        raise ValueError(f"k must be at most the number of train samples, {len(features)}, got {k}")
 
 
 def default_k(labels: Tensor) -> int:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from regmixup.config import check_number
+from regmixup.config import Bounds, Checked, Count, check_number
 from regmixup.metrics.pieces import precise
 from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces, train_features
 from regmixup.metrics.scores.logit_scores import energy
 from regmixup.types import as_tensor
+
+Percentile = Annotated[float, Bounds(check_number, least=0, most=100)]
 
 
 class LinearHead(NamedTuple):
@@ -39,7 +41,7 @@ class LinearHead(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReAct:
+class ReAct(Checked):
     """-logsumexp(W min(phi, c) + b), c the `percentile` of all numbers in the train features (Sun et al., 2021).
 
     >>> features, weight = torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(1, 1)
@@ -47,7 +49,7 @@ class ReAct:
     tensor([-0.5000, -1.0000], dtype=torch.float64)
     """
 
-    percentile: float = 90.0
+    percentile: Percentile = 90.0
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
@@ -60,7 +62,7 @@ class ReAct:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ASH:
+class ASH(Checked):
     """-logsumexp(W phi' + b), phi' the feature without the `percentile` % smallest of its numbers, the others times
     exp(s_1 / s_2), s_1 being the sum of all numbers and s_2 that of those left (ASH-S; Djurisic et al., 2023).
 
@@ -73,7 +75,7 @@ class ASH:
     tensor([[ 0.0000,  0.0000, 15.1747, 18.9683]])
     """
 
-    percentile: float = 65.0
+    percentile: Percentile = 65.0
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
@@ -87,7 +89,7 @@ class ASH:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SCALE:
+class SCALE(Checked):
     """-logsumexp(W phi exp(s_1 / s_2) + b), s_1 being the sum of the feature's numbers and s_2 that of those left
     without the `percentile` % smallest (Xu et al., 2024): ASH-S that scales every number and removes none.
 
@@ -97,7 +99,7 @@ class SCALE:
     tensor([[ 3.7937,  7.5873, 15.1747, 18.9683]])
     """
 
-    percentile: float = 85.0
+    percentile: Percentile = 85.0
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
@@ -115,7 +117,6 @@ def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.r
 
     At least one number is left.
     """
-    check_number("percentile", percentile, least=0, most=100)
     if bool((features < 0).any()):
         raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")
     width = features.shape[1]
@@ -126,7 +127,7 @@ def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.r
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViM:
+class ViM(Checked):
     """alpha |R^T (phi - o)| - logsumexp(W phi + b) (ViM; Wang et al., 2022).
 
     o = -W^+ b, where the head gives zero logits as nearly as can be; R the D - dim directions in which the train
@@ -136,7 +137,7 @@ class ViM:
     dim: of the principal space; None is the authors' 1000 from 2048 features on, 512 from 768 on, and half of fewer.
     """
 
-    dim: int | None = None
+    dim: Count | None = None
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
@@ -144,8 +145,8 @@ class ViM:
         width = features.shape[1]
         head = LinearHead.of(head_weight, head_bias, width)
         dim = self.dim if self.dim is not None else usual_dim(width)
-        if not 0 < dim < width:
-            raise ValueError(f"dim must be positive and leave a direction of the {width} features, got {dim}")
+        if dim >= width:
+            raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
         origin = -torch.linalg.pinv(head.weight) @ head.bias
         moment = origin.new_zeros(width, width)
 
@@ -212,7 +213,7 @@ class FDBD:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NNGuide:
+class NNGuide(Checked):
     """-E(phi) G(phi), the energy times the guidance of the nearest train features (Park et al., 2023).
 
     E(phi) = logsumexp(W phi + b). G(phi) is the mean of the k largest <phi, E(z) z> over the train features z, phi and
@@ -226,7 +227,7 @@ class NNGuide:
     tensor([-3., -6.], dtype=torch.float64)
     """
 
-    k: int = 10
+    k: Count = 10
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k, and the linear head's weight (K, D) and bias (K,)."""

@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from regmixup.config import check_count, check_number
 from regmixup.metrics.pieces import in_order, precise
 
 _PIECE = 2**20
@@ -105,6 +106,8 @@ def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> 
     >>> gen(torch.zeros(1, 2), gamma=0.5)  # 2 sqrt(1/4)
     tensor([1.], dtype=torch.float64)
     """
+    check_number("gamma", gamma, above=0)
+    check_count("num_top", num_top)
     softmax = softmax_of(logits)
     # p (1 - p) orders the classes of a row like p: p_2 <= min(p_1, 1 - p_1) keeps it on the rising side.
     likeliest = softmax.probs.topk(min(num_top, softmax.probs.shape[1]), dim=1).values
@@ -121,6 +124,7 @@ def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
     >>> round(1 - odin(torch.tensor([[1000.0, 0.0]])).item(), 4)  # 1 / (1 + 1 / e)
     0.7311
     """
+    check_number("temperature", temperature, above=0)
     return max_probability(softmax_of(logits).logits / temperature)
 
 
@@ -134,6 +138,8 @@ def max_logit_pnorm(logits: Tensor | Softmax, *, p: float = 5.0) -> Tensor:
     >>> max_logit_pnorm(torch.tensor([[3.0, 0.0, 0.0], [300.0, 0.0, 0.0]]), p=1)  # c = 2, -1, -1
     tensor([-0.5000, -0.5000], dtype=torch.float64)
     """
+    if p != math.inf:  # whose norm is the largest |c_k|
+        check_number("p", p, least=0)
     softmax = softmax_of(logits)
     # From here nothing cancels: nearly equal logits keep their digits.
     below = softmax.logits - softmax.largest[:, None]

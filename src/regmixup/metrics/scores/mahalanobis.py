@@ -10,14 +10,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_fields
+from regmixup.config import Checked, NotNegative
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.outcomes import check_labels
 from regmixup.metrics.scores.features import FittedScore, in_pieces, train_features
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mahalanobis:
+class Mahalanobis(Checked):
     """min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), mu_c and Sigma_c being mean and covariance of class c.
 
     covariance: "classwise", Sigma_c = 1 / N_c sum over class c of (phi_n - mu_c)(phi_n - mu_c)^T (the paper's FSDE);
@@ -36,10 +36,7 @@ class Mahalanobis:
     """
 
     covariance: Literal["classwise", "tied"] = "classwise"
-    jitter: float = 1e-3
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    jitter: NotNegative = 1e-3
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
@@ -58,7 +55,7 @@ class Mahalanobis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelativeMahalanobis:
+class RelativeMahalanobis(Checked):
     """min_c d(phi; mu_c, Sigma) - d(phi; mu, Sigma_0) (Ren et al., 2021).
 
     d is the squared Mahalanobis distance, Sigma the tied covariance of `Mahalanobis`, mu and Sigma_0 mean and
@@ -71,7 +68,7 @@ class RelativeMahalanobis:
     tensor([ 9., 39.], dtype=torch.float64)
     """
 
-    jitter: float = 1e-3
+    jitter: NotNegative = 1e-3
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
