@@ -62,7 +62,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Bounds(partial[None]):
-    """The check of a number. The reference shows it as its bounds."""
+    """A check of a number with its bounds, such as Bounds(check_number, above=0). The reference shows the bounds."""
 
     def __repr__(self) -> str:
         return f"Bounds({', '.join(f'{word}={bound:g}' for word, bound in self.keywords.items())})"
@@ -78,13 +78,23 @@ Count = Annotated[int, Bounds(check_count, least=1)]
 CountOrZero = Annotated[int, Bounds(check_count, least=0)]
 """Types of fields that hold numbers within bounds. `check_fields` makes the checks of any type that is annotated so."""
 
+
+def _bounded_hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, include_extras=True)
+    except NameError:  # a class of the user's own with a type that is imported for type checkers alone
+        return {}
+
+
 # Slow, and a study has hundreds of configurations.
 _hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
-_hints_with_checks: Callable[[type], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
+_hints_with_bounds: Callable[[type], dict[str, Any]] = cache(_bounded_hints)
 
 
 def check_fields(config: Any) -> None:
     """Raise for a field of a dataclass that is none of the choices of its `Literal`, or a number out of its bounds.
+
+    Fields that the constructor does not take are not checked: they may be set later.
 
     >>> Noise = dataclasses.make_dataclass("Noise", [("sigma", Positive | None)])
     >>> check_fields(Noise(None))
@@ -92,17 +102,23 @@ def check_fields(config: Any) -> None:
     Traceback (most recent call last):
     ValueError: sigma must be a finite number > 0, got 0.0
     """
-    hints = _hints_with_checks(type(config))
-    for name, value in values_of(config).items():
-        hint, options = hints[name], _options(hints[name])
-        choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
-        if value in choices or (value is None and NoneType in options):
-            continue
-        if get_origin(hint) is Literal:
-            raise unknown(name, value, map(str, choices))
-        for check in (note for option in options for note in getattr(option, "__metadata__", ())):
-            if isinstance(check, Bounds):
-                check(name, value)
+    hints = _hints_with_bounds(type(config))
+    for f in dataclasses.fields(config):
+        if f.init and f.name in hints:
+            _check_field(f.name, getattr(config, f.name), hints[f.name])
+
+
+def _check_field(name: str, value: Any, hint: Any) -> None:
+    options = _options(hint)
+    choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    if value in choices or (value is None and NoneType in options):
+        return
+    if get_origin(hint) is Literal:
+        raise unknown(name, value, map(str, choices))
+    for option in options:
+        for note in getattr(option, "__metadata__", ()):
+            if isinstance(note, Bounds):
+                note(name, value)
 
 
 def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) -> Any:
