@@ -271,13 +271,10 @@ def _looks(images: Images, model: ModelPredictions) -> dict[str, Look]:
     looks: dict[str, Look] = {}
     for name, of_set in images.items():
         dataset = name or "test"
-        if callable(of_set):
-            looks[dataset] = of_set
-            continue
         count = counts.get(dataset, 0)
-        if len(of_set) < count:
+        if not callable(of_set) and len(of_set) < count:
             raise ValueError(f"images of {dataset} must be those of its {count:,} predictions, got {len(of_set):,}")
-        looks[dataset] = partial(_chosen, of_set)
+        looks[dataset] = of_set if callable(of_set) else partial(_chosen, of_set)
     return looks
 
 

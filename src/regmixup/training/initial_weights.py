@@ -10,7 +10,7 @@ in place of the path. Reading a file executes nothing.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,9 +120,7 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     )
 
 
-def _match(
-    targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], library_names: Mapping[str, str]
-) -> dict[str, str]:
+def _match(targets: dict[str, Tensor], tensors: dict[str, Tensor], library_names: dict[str, str]) -> dict[str, str]:
     """Return, for each of the network's tensors that a file has, its name there: that of the library, or ours.
 
     A tensor of another shape is another tensor.
@@ -135,15 +133,11 @@ def _match(
     return names
 
 
-def _has_other_shapes(
-    targets: dict[str, Tensor], tensors: Mapping[str, Tensor], library_names: Mapping[str, str]
-) -> bool:
+def _has_other_shapes(targets: dict[str, Tensor], tensors: dict[str, Tensor], library_names: dict[str, str]) -> bool:
     """Return whether a tensor of the backbone has another shape in the file, as positions have for another size."""
-    for ours, target in _without(["head."], targets).items():
-        theirs = library_names[ours]
-        if theirs in tensors and tensors[theirs].shape != target.shape:
-            return True
-    return False
+    backbone = _without(["head."], targets)
+    names = {ours: library_names[ours] for ours in backbone if library_names[ours] in tensors}
+    return any(tensors[theirs].shape != backbone[ours].shape for ours, theirs in names.items())
 
 
 def _in_order(path: Path, targets: dict[str, Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
