@@ -276,7 +276,7 @@ class TestChecks:
                 object.__setattr__(self, "total", 3)
 
         assert Late(1.0).total == 3
-        with pytest.raises(ValueError, match="^rate must be"):
+        with pytest.raises(ValueError, match=r"^rate must be"):
             Late(0.0)
 
     def test_a_class_with_a_type_that_is_not_imported_is_not_checked(self):

@@ -111,11 +111,7 @@ def _predict_test(job: Job, run: Run) -> Predictions:
 
 
 def _record(
-    job: Job,
-    counts: Mapping[str, Mapping[str, int]],
-    predictor: Predictor,
-    measured: Measured,
-    detection: Mapping[str, Any],
+    job: Job, counts: Mapping[str, Any], predictor: Predictor, measured: Measured, detection: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what finetune.json has."""
     return {
