@@ -268,6 +268,29 @@ class TestChecks:
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             check_fields(Bounded(**changes))
 
+    def test_a_field_that_is_set_after_the_checks_is_not_checked(self):
+        @dataclass(frozen=True)
+        class Late:
+            rate: Positive
+            total: Count = field(init=False)
+
+            def __post_init__(self):
+                check_fields(self)
+                object.__setattr__(self, "total", 3)
+
+        assert Late(1.0).total == 3
+        with pytest.raises(ValueError, match=r"^rate must be"):
+            Late(0.0)
+
+    def test_a_class_with_a_type_that_is_not_imported_is_not_checked(self):
+        """As one of a user's own with an import under `if TYPE_CHECKING:`."""
+
+        @dataclass(frozen=True)
+        class Stranger:
+            table: "Table"  # noqa: F821
+
+        check_fields(Stranger(3))
+
     def test_a_type_within_bounds_is_stored_and_read_as_the_plain_one(self):
         bounded = Bounded(freeze="always", rates=(1.0, 2.5))
         assert decode(Bounded, through_json(bounded)) == bounded

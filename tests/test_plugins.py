@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -229,6 +230,16 @@ class TestFingerprint:
         os.environ["REGMIXUP_PLUGINS"] = ""
         with pytest.raises(ValueError, match=r"uses the loss 'Plain' of the plugin parts, which is not loaded: give"):
             rm.Run.open(folder)
+
+    def test_a_file_that_is_executed_without_being_imported_enters_with_its_source(self, plugin, forget):
+        """As by `importlib.util.module_from_spec`: it is not in `sys.modules`."""
+        text, digests = "import torch\nimport regmixup as rm\nrm.networks.register('alone', torch.nn.Identity)\n", set()
+        for changed in ("", "# changed\n"):
+            Path("alone.py").write_text(text + changed)
+            spec = importlib.util.spec_from_file_location("alone", "alone.py")
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+            digests.add(resolve(rm.configure(network="alone"), CPU).plugins[0].sha256)
+        assert len(digests) == 2
 
     def test_the_version_can_be_stated(self):
         found = []

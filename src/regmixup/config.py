@@ -62,7 +62,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Bounds(partial[None]):
-    """The check of a number. The reference shows it as its bounds."""
+    """A check of a number with its bounds, such as Bounds(check_number, above=0). The reference shows the bounds."""
 
     def __repr__(self) -> str:
         return f"Bounds({', '.join(f'{word}={bound:g}' for word, bound in self.keywords.items())})"
@@ -79,13 +79,23 @@ Count = Annotated[int, Bounds(check_count, least=1)]
 CountOrZero = Annotated[int, Bounds(check_count, least=0)]
 """Types of fields that hold numbers within bounds, or tuples of such. `check_fields` checks any type annotated so."""
 
+
+def _bounded_hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, include_extras=True)
+    except NameError:  # a class of the user's own with a type that is imported for type checkers alone
+        return {}
+
+
 # Slow, and a study has hundreds of configurations.
 _hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
-_hints_with_checks: Callable[[type], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
+_hints_with_bounds: Callable[[type], dict[str, Any]] = cache(_bounded_hints)
 
 
 def check_fields(config: Any) -> None:
     """Raise for a field of a dataclass that is none of the choices of its `Literal`, or has a number out of its bounds.
+
+    Fields that the constructor does not take are not checked: they may be set later.
 
     >>> Noise = dataclasses.make_dataclass("Noise", [("sigma", Positive | None)])
     >>> check_fields(Noise(None))
@@ -93,9 +103,10 @@ def check_fields(config: Any) -> None:
     Traceback (most recent call last):
     ValueError: sigma must be a finite number > 0, got 0.0
     """
-    hints = _hints_with_checks(type(config))
-    for name, value in values_of(config).items():
-        _check_field(name, value, hints[name])
+    hints = _hints_with_bounds(type(config))
+    for f in dataclasses.fields(config):
+        if f.init and f.name in hints:
+            _check_field(f.name, getattr(config, f.name), hints[f.name])
 
 
 def _check_field(name: str, value: Any, hint: Any) -> None:
@@ -108,9 +119,9 @@ def _check_field(name: str, value: Any, hint: Any) -> None:
     for option in options:
         if get_origin(option) is tuple and get_origin(get_args(option)[0]) is Annotated:
             _check_numbers(name, value, get_args(option)[0])
-        for check in getattr(option, "__metadata__", ()):
-            if isinstance(check, Bounds):
-                check(name, value)
+        for note in getattr(option, "__metadata__", ()):
+            if isinstance(note, Bounds):
+                note(name, value)
 
 
 def _check_numbers(name: str, values: Any, hint: Any) -> None:

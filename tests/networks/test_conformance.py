@@ -191,14 +191,8 @@ def test_dropout_acts_in_training_only(name, trainable):
         ({"name": "resnet51"}, r"^unknown network 'resnet51': did you mean 'resnet50'\? Available: dense.*timm/"),
         ({"num_classes": 0}, r"^num_classes must be an integer >= 1, got 0$"),
         ({"dropout": 1}, r"^dropout must be a finite number >= 0 and < 1, got 1$"),
-        (
-            {"normalize": (MEAN[:2], STD[:2])},
-            NOT_NORMALIZED,
-        ),
-        (
-            {"normalize": (MEAN, (1, 0, 1))},
-            NOT_NORMALIZED,
-        ),
+        ({"normalize": (MEAN[:2], STD[:2])}, NOT_NORMALIZED),
+        ({"normalize": (MEAN, (1, 0, 1))}, NOT_NORMALIZED),
         ({"normalize": (1, 1)}, r"^normalize must be .* got \(1, 1\)$"),
         ({"head": "liner"}, r"^unknown head 'liner': did you mean 'linear'\? Available: .*linear"),
     ],

@@ -1,6 +1,7 @@
 """A checkpoint is whole or refused, and what was saved stays saved."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -112,6 +113,20 @@ def test_no_byte_can_change_unnoticed(tmp_path):
             assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
             assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
     assert all(index < header for index in unnoticed)
+
+
+@pytest.mark.parametrize("lost", ["epoch", "step", "totals", "seconds", "position", "data"])
+def test_one_without_its_place_is_damaged(tmp_path, lost):
+    """Training would else begin again with the first epoch, from weights of a later one."""
+    save_checkpoint(tmp_path, CONTENT, fingerprint="f")
+    tensors, metadata = storage.load_tensors(tmp_path / CHECKPOINT)
+    position = json.loads(metadata["position"])
+    position.pop(lost, None)
+    metadata["position"] = json.dumps(position)
+    metadata.pop(lost, None)
+    storage.save_tensors(tmp_path / CHECKPOINT, tensors, metadata)
+    with pytest.raises(ValueError, match=rf"checkpoint\.safetensors: it is damaged, as it has no '{lost}'\. Delete it"):
+        read_checkpoint(tmp_path / CHECKPOINT, fingerprint="f", whole=False)
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.5])

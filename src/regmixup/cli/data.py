@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from regmixup import data, plugins
 from regmixup.cli.help import print_help
@@ -54,7 +55,7 @@ class FetchAction(Action):
     Example: regmixup data fetch cifar10 --root ~/data
     """
 
-    name: Positional[str]
+    name: Positional[Annotated[str, arg(metavar="NAME")]]
     """A family (cifar10) or a dataset (cifar10/test)."""
 
     def __call__(self) -> None:
@@ -80,7 +81,7 @@ class CorruptAction(Action):
     Example: regmixup data corrupt cifar10/test --root ~/data
     """
 
-    name: Positional[str]
+    name: Positional[Annotated[str, arg(metavar="NAME")]]
     """The dataset to corrupt."""
     out: Path | None = None
     """Folder to write; default: CIFAR-10-C or CIFAR-100-C under the root for the CIFAR test sets."""

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from regmixup import predictions
 from regmixup.cli import split_flag
@@ -45,7 +46,7 @@ class EvaluateVerb:
     Example: regmixup evaluate mine.npz --against theirs.npz --html page.html
     """
 
-    predictions: Positional[Path]
+    predictions: Positional[Annotated[Path, arg(metavar="PREDICTIONS")]]
     """In-distribution test predictions with labels."""
     labels: Path | None = None
     """An .npy file of the test set's labels, if no column or key of its predictions holds them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from regmixup.cli.parsing import Switch, parse
 from regmixup.cli.progress import LiveProgress
@@ -35,7 +35,7 @@ class FinetuneVerb(Request):
     Example: regmixup finetune ~/photos --minutes 60 --against regmixup
     """
 
-    photos: Positional[Path]
+    photos: Positional[Annotated[Path, arg(metavar="PHOTOS")]]
     """A folder of class folders, or one with train/ and val/ or test/; or a .csv file of path,label."""
     against: str | None = None
     """Compare --method with this one instead: both are trained on five folds, and the paired difference is printed."""

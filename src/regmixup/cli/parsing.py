@@ -1,4 +1,7 @@
-"""Parse the words after a verb into its dataclass: fields are flags, and attribute docstrings are their help."""
+"""Parse the words after a verb into its dataclass: fields are flags, and attribute docstrings are their help.
+
+A positional field has a metavar, because errors else call it by its type: PATH for PHOTOS.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,15 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, Positional
+from tyro.conf import FlagCreatePairsOff
 
 T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
 """A flag that is off unless given."""
-_Word = Positional[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +37,6 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
     about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": inspect.getdoc(cls)}
     if default is not None:
         about["default"] = default
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        if get_args(_Word)[1] in get_args(hint):  # an error calls it by its name, PHOTOS, and not by its type, PATH
-            cls.__annotations__[name] = Annotated[hint, tyro.conf.arg(metavar=name.upper())]
     parsed: Any = tyro.cli(cls, args=args, **about)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from regmixup.cli.parsing import check_file, parse
 from regmixup.data.catalogue import find, get
@@ -37,9 +37,9 @@ class PredictVerb:
     Example: regmixup predict runs/regmixup-... photo.jpg ~/photos --out answers.csv
     """
 
-    run: Positional[Path]
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """A run folder; for image files also a folder of Predictor.save or publish, or an exported .onnx file."""
-    datasets: Positional[tuple[str, ...]]
+    datasets: Positional[Annotated[tuple[str, ...], arg(metavar="DATASETS")]]
     """Dataset names, see `regmixup data list`; or image files, and folders of them."""
     root: Path | None = None
     """Folder with the datasets' official files; embedded datasets need none."""

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from regmixup.cli.parsing import Switch, parse
 from regmixup.deployment.publish import CARD, publish
@@ -25,9 +26,9 @@ class PublishVerb:
     Example: regmixup publish runs/regmixup-... my-model --calibrate --license mit
     """
 
-    run: Positional[Path]
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """A folder of a finished run."""
-    folder: Positional[Path]
+    folder: Positional[Annotated[Path, arg(metavar="FOLDER")]]
     """The folder to write; new or empty."""
     calibrate: Switch = False
     """Fit a temperature and a threshold on the run's validation set and publish them, too; without effect where

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from regmixup.cli.parsing import Switch, parse
 from regmixup.names import printable
@@ -23,7 +24,7 @@ class ReportVerb:
     Example: regmixup report digits
     """
 
-    study: Positional[str]
+    study: Positional[Annotated[str, arg(metavar="STUDY")]]
     """A study by its name or TOML file, or its folder, such as runs/study-digits."""
     runs: Path = Path("runs")
     """Folder with the run folders, or archives, for a study by name or file."""

@@ -39,7 +39,7 @@ class StudyVerb(Resources):
     Example: regmixup study length --archive results/length --minutes 55
     """
 
-    study: Positional[str]
+    study: Positional[Annotated[str, arg(metavar="STUDY")]]
     """A study's name (regmixup list studies) or a TOML file."""
     runs: Path = Path("runs")
     """Folder for run folders, and for the study's rows and report."""

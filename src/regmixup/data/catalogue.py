@@ -85,7 +85,8 @@ def _digits() -> Iterator[Dataset]:
     reader = "readers.embedded:load_embedded"
     yield _dataset("digits/train", "train", reader, 450)
     yield _dataset("digits/val", "validation", reader, 448)
-    yield (test := _dataset("digits/test", "test", reader, 899))
+    test = _dataset("digits/test", "test", reader, 899)
+    yield test
     for corruption in DIGIT_CORRUPTIONS:
         yield from _corrupted(test, "digits-c", corruption)
     yield _dataset("digits-mirrored/test", "ood", reader, 452, benchmark="digits")

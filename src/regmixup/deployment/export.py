@@ -98,10 +98,11 @@ class Facts(Calibrated):
         check_number(f"{file}: threshold", self.threshold)
         if self.transform is not None and (self.transform.size,) * 2 != self.input_shape[1:]:
             raise ValueError(f"{file}: transform must crop to the model's {self.input_shape}, got {self.transform}")
-        channels, classes = sorted({1, *self.input_shape[:1]}), len(self.class_names)
+        built, classes = self.architecture, len(self.class_names)
+        channels = sorted({1, *self.input_shape[:1]})  # one value may serve all channels
         try:
             plain_normalize(self.normalize, *channels)
-            if (built := self.architecture) is not None:
+            if built is not None:
                 plain_normalize((built.mean, built.std), *channels)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error

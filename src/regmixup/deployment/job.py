@@ -197,7 +197,7 @@ class Job:
         return balanced_weight(self.photos.parts["train"].labels, len(self.photos.classes))
 
     def choosing(self, validation: Predictions) -> Predictions:
-        """Return those for images that make choices. With a promise, half of them test it and have no part in any."""
+        """Return the predictions that make choices: all; with a promise one half, as the other half tests it."""
         return validation if self.request.risk is None else halves(validation)[0]
 
     def configure(self, *, epochs: int, init: str = "", method: str = "") -> TrainConfig:

@@ -103,8 +103,8 @@ class Objective(ABC):
         _LOOKED_AT.add(model)
         if ends_in_softmax:
             warnings.warn(
-                "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its "
-                "own",
+                "the model must give logits, got numbers >= 0 that sum to 1: "
+                "leave out its softmax, the loss has its own",
                 stacklevel=2,
             )
 

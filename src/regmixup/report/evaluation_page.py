@@ -100,9 +100,8 @@ def assemble_page(
     it. answers: those of a predictor, where one decides; else one model gets thresholds that accept shares of the test
     images. history: of the training, a record per epoch. sections: further ones, behind the figures.
     """
-    subject = measured.models[0]
-    test, counts = subject.test, {predicted.dataset: len(predicted) for predicted in (subject.test, *subject.ood)}
-    looks = {name or "test": _look(name or "test", of_set, counts) for name, of_set in (images or {}).items()}
+    test = measured.models[0].test
+    looks = _looks(images or {}, measured.models[0])
     given = "given" if answers is None else "from the predictor"
     if len(measured.models) == 1:
         answers = answers or _answers(measured, looks, classes, errors_by)
@@ -268,13 +267,21 @@ def _page_data(
     return {**script_constants(), "equalMass": True, "settings": [setting]}
 
 
-def _look(name: str, images: Look | Sequence[Any], counts: Mapping[str, int]) -> Look:
-    """Return how to get at the images of a set. counts: of the predictions, by set."""
-    if callable(images):
-        return images
-    if len(images) < counts.get(name, 0):
-        raise ValueError(f"images of {name} must be those of its {counts[name]:,} predictions, got {len(images):,}")
-    return lambda places: [images[place] for place in places]
+def _looks(images: Images, model: ModelPredictions) -> dict[str, Look]:
+    """Return how to get at the images of each set; a sequence must have one for every prediction of its set."""
+    counts = {predictions.dataset: len(predictions) for predictions in (model.test, *model.ood)}
+    looks: dict[str, Look] = {}
+    for name, of_set in images.items():
+        dataset = name or "test"
+        count = counts.get(dataset, 0)
+        if not callable(of_set) and len(of_set) < count:
+            raise ValueError(f"images of {dataset} must be those of its {count:,} predictions, got {len(of_set):,}")
+        looks[dataset] = of_set if callable(of_set) else partial(_chosen, of_set)
+    return looks
+
+
+def _chosen(images: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    return [images[place] for place in places]
 
 
 def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predictions]:

@@ -24,10 +24,7 @@ def pooled_figures(methods: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any
     return {
         "reliability": [_reliability(runs) if runs else None for runs in methods],
         "scores": [_scores(runs) if runs else None for runs in methods],
-        "path": [
-            pooled_profile([run["path"] for run in runs]) if runs and all("path" in run for run in runs) else None
-            for runs in methods
-        ],
+        "path": [_path(runs) for runs in methods],
         "images": next((run["images"] for runs in methods for run in runs if "images" in run), []),
         "examples": [runs[0].get("examples") if runs else None for runs in methods],
     }
@@ -50,6 +47,12 @@ def _scores(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 "risk": mean_curve([seed["risk"] for seed in curves], 1000, decimals=1),
             }
     return pooled
+
+
+def _path(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if not runs or any("path" not in run for run in runs):
+        return None
+    return pooled_profile([run["path"] for run in runs])
 
 
 def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) -> dict[str, Any]:
@@ -94,16 +97,16 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
     [[87.5, 50.0, 100.0, 16]]
     """
     counts = np.array([seed["count"] for seed in seeds])
-    count = counts.sum(axis=0)
-    filled = count > 0
-    # Empty bins have no mean, and no weight.
-    means = [
-        np.nansum(counts * np.array([seed[name] for seed in seeds], dtype=float), axis=0)[filled] / count[filled]
-        for name in ("confidence", "accuracy")
-    ]
-    percents = 100 * np.array([*means, count[filled] / count.sum()])
-    bins = zip(percents.T.tolist(), count[filled].tolist(), strict=True)
-    return [[*(round(percent, 2) for percent in bin_percents), n] for bin_percents, n in bins]
+    filled = counts.sum(axis=0) > 0
+    count = counts.sum(axis=0)[filled]
+
+    def percents(name: str) -> list[float]:
+        values = np.array([seed[name] for seed in seeds], dtype=float)  # NaN in empty bins, which have no weight
+        return (100 * (np.nansum(counts * values, axis=0)[filled] / count)).tolist()
+
+    shares = (100 * (count / count.sum())).tolist()
+    bins = zip(percents("confidence"), percents("accuracy"), shares, count.tolist(), strict=True)
+    return [[round(confidence, 2), round(accuracy, 2), round(share, 2), n] for confidence, accuracy, share, n in bins]
 
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -38,11 +38,18 @@ DRAWN = {
     "training": ("Training", "curves"),
 }
 """Sections that the script draws: the title of each, and the part of a setting's data that it needs."""
-LATER_FIELDS: dict[str, Any] = {"plugins": [], **Recipe.retired} | {
-    f.name: [*default] if isinstance(default := f.metadata["introduced"], tuple) else default
-    for f in dataclasses.fields(Recipe)
-    if "introduced" in f.metadata
-}
+
+
+def _later_fields() -> dict[str, Any]:
+    later: dict[str, Any] = {"plugins": [], **Recipe.retired}
+    for f in dataclasses.fields(Recipe):
+        if "introduced" in f.metadata:
+            default = f.metadata["introduced"]
+            later[f.name] = list(default) if isinstance(default, tuple) else default  # as JSON has it
+    return later
+
+
+LATER_FIELDS = _later_fields()
 """Fields of config.json that not every run has, with the values of those that lack them."""
 
 
@@ -137,11 +144,12 @@ def drawn_sections(
 
     study: speak of seeds and of the paper. told: by section, what else its template is told.
     """
-    return [
-        PageSection(name, title, fill("figures.html", name, study=study, **(told or {}).get(name, {})))
-        for name, (title, needed) in DRAWN.items()
-        if any(any(setting[needed]) for setting in data["settings"])
-    ]
+    sections = []
+    for name, (title, needed) in DRAWN.items():
+        if any(any(setting[needed]) for setting in data["settings"]):
+            facts = told.get(name, {}) if told is not None else {}
+            sections.append(PageSection(name, title, fill("figures.html", name, study=study, **facts)))
+    return sections
 
 
 def sources(setting: Setting) -> dict[str, str]:
@@ -151,17 +159,21 @@ def sources(setting: Setting) -> dict[str, str]:
         run = setting.of(label)[0]
         # Its own fields come first, in their order.
         configs[label] = run.config | LATER_FIELDS | run.config | {"posthoc": run.posthoc}
-    records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
-    names = [name for name in first if name not in ("kind", "seed", "train_set", "posthoc")]
-    unlike = [name for name in names if any(config.get(name) != first[name] for config in configs.values())]
-    shared = [name for name in names if name not in unlike and first[name] != LATER_FIELDS.get(name, ...)]
+    shared, unlike = [], []
+    for name in first:
+        if name in ("kind", "seed", "train_set", "posthoc"):
+            continue
+        if any(config.get(name) != first[name] for config in configs.values()):
+            unlike.append(name)
+        elif name not in LATER_FIELDS or first[name] != LATER_FIELDS[name]:
+            shared.append(name)
+    records = [run.provenance for run in setting.runs]
+    digests = [{name: f"(sha256 {digest[:16]}…)" for name, digest in record["data"].items()} for record in records]
     return {
         "recipe": _listed(first, shared),
         **{label: _listed(config, [*unlike, "posthoc"]) for label, config in configs.items()},
-        "train set": _united(
-            [{name: f"(sha256 {digest[:16]}…)" for name, digest in record["data"].items()} for record in records]
-        ),
+        "train set": _united(digests),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
         "versions": _united([record["versions"] for record in records]),
     }
@@ -173,18 +185,20 @@ def _united(records: Sequence[Mapping[str, object]]) -> str:
     >>> _united([{"torch": "2.11", "numpy": "2.4"}, {"torch": "2.12", "numpy": "2.4"}])
     'torch 2.11 and 2.12, numpy 2.4'
     """
-    names = dict.fromkeys(name for record in records for name in record)
-    texts = {name: dict.fromkeys(str(record[name]) for record in records if name in record) for name in names}
+    texts: dict[str, set[str]] = {}
+    for record in records:
+        for name, value in record.items():
+            texts.setdefault(name, set()).add(str(value))
     return ", ".join(f"{name} {' and '.join(sorted(distinct))}" for name, distinct in texts.items())
 
 
 def _listed(values: Mapping[str, Any], names: Iterable[str]) -> str:
-    """List fields with their values; a value with fields of its own as "RegMixup (alpha 20.0, eta 1.0)"."""
+    """List fields with their values, as "epochs 350, objective RegMixup (alpha 20.0, eta 1.0)"."""
+    return ", ".join(f"{name} {_worded(values.get(name))}" for name in names)
 
-    def worded(value: Any) -> str:
-        if not isinstance(value, dict):
-            return "none" if value is None else str(value)
-        inner = _listed(value, [name for name, content in value.items() if name != "kind" and content is not None])
-        return f"{value['kind']} ({inner})" if inner else str(value["kind"])
 
-    return ", ".join(f"{name} {worded(values.get(name))}" for name in names)
+def _worded(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "none" if value is None else str(value)
+    inner = _listed(value, [name for name, content in value.items() if name != "kind" and content is not None])
+    return f"{value['kind']} ({inner})" if inner else str(value["kind"])

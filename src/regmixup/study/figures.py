@@ -61,7 +61,7 @@ def find_images(
         with suppress(OSError, ValueError):
             load = data.load if find(name).may_change else _load_once
             sources[name] = load(name, root=data_root(root))
-    classes = next((source.classes for name, source in sources.items() if name == names[0]), ())
+    classes = sources[names[0]].classes if names and names[0] in sources else ()
     return {name: partial(_thumbnails, source, side) for name, source in sources.items()}, classes
 
 

@@ -96,7 +96,7 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     if step is None or None in counts:
         return None
     milliseconds = planned.config.members * step / 3 / 128 + MEASURE_MICROSECONDS / 1000
-    return sum(filter(None, counts)) * milliseconds / 60_000
+    return sum(count or 0 for count in counts) * milliseconds / 60_000
 
 
 # Time by the epochs of other runs

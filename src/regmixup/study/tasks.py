@@ -157,7 +157,8 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
     the same run, gets an InUseError.
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
-    planned, companion, choices = task.planned, task.companion, list[Row]()
+    planned, companion = task.planned, task.companion
+    choices: list[Row] = []
     (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     with task.run.owned():
         if companion is None:

@@ -101,7 +101,7 @@ def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> N
 def read_checkpoint(path: Path, *, fingerprint: str, whole: bool = True) -> Checkpoint:
     """Read a checkpoint; ValueError if it is damaged or of another configuration, OSError if it cannot be read now.
 
-    whole: else without its tensors; then a damaged header and a truncated file are detected, and no other damage.
+    whole: False leaves its tensors out; then a damaged header and a truncated file are detected, and no other damage.
     """
     try:
         path.open("rb").close()  # as `safe_open` calls every file missing that it cannot open
@@ -109,10 +109,13 @@ def read_checkpoint(path: Path, *, fingerprint: str, whole: bool = True) -> Chec
             metadata = file.metadata() or {}
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(f"it belongs to configuration {metadata.get('fingerprint')}, expected {fingerprint}")
-        position = json.loads(metadata["position"])
-        position["totals"] = {tuple(names): sums for names, sums in position["totals"]}
-        return Checkpoint(load_tensors(path)[0] if whole else {}, Position(**position), metadata["data"])
+        stored = json.loads(metadata["position"])
+        totals = {tuple(names): sums for names, sums in stored["totals"]}
+        position = Position(stored["epoch"], stored["step"], totals, stored["seconds"])
+        tensors = load_tensors(path)[0] if whole else {}
+        return Checkpoint(tensors, position, metadata["data"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        problem = f"it is damaged, as it has no {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
+            f"cannot use checkpoint {path}: {problem}. Delete it to train this run again from the start"
         ) from error

@@ -10,7 +10,7 @@ in place of the path. Reading a file executes nothing.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,8 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
         raise ValueError(
             f"init must be the file that the run began with (sha256 {recorded}), got {path} with {checksum}"
         )
+    targets = _without_counters(model.state_dict())
+    library_names = networks.library_names(config.network, model)
     tensors = read_tensors(path)
     if source == TIMM:
         from regmixup.networks.timm_models import pretrained_state
@@ -92,59 +94,77 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
         channels, height, width = input_shape
         state = pretrained_state(config.network, tensors, in_channels=channels, image_size=(height, width))
         tensors = _without_counters(state)
-    names = networks.library_names(config.network, model)
-    targets = _without_counters(model.state_dict())
     if source.startswith(BY_ORDER):
         tensors = _in_order(path, targets, tensors)
-    if config.network.startswith("timm/") and _differ(targets, tensors, names):
+    if config.network.startswith("timm/") and _has_other_shapes(targets, tensors, library_names):
         from regmixup.networks.timm_models import fitted_state
 
         tensors = fitted_state(next(model.backbone.children()), tensors)
-    taken = {name: theirs for name in targets for theirs in (name, names[name]) if theirs in tensors}
-    loaded = {name: theirs for name, theirs in taken.items() if tensors[theirs].shape == targets[name].shape}
-    heads = ("head.", names["head.weight"].removesuffix("weight")) if "head.weight" in names else ("head.",)
-    _check_fit(config.network, path, _without(heads, targets), _without(heads, tensors), loaded)
+    names = _match(targets, tensors, library_names)
+    heads = ["head."]
+    if "head.weight" in library_names:
+        heads.append(library_names["head.weight"].removesuffix("weight"))
+    _check_fit(config.network, path, _without(heads, targets), _without(heads, tensors), names)
     with torch.no_grad():
-        for name, theirs in loaded.items():
-            targets[name].copy_(tensors[theirs])
-    if power_vectors(model).keys() - loaded.keys():  # they are those of the random weights
+        for ours, theirs in names.items():
+            targets[ours].copy_(tensors[theirs])
+    if power_vectors(model).keys() - names.keys():  # they are those of the random weights
         settle_vectors(model)
-    used = set(loaded.values())
+    used = set(names.values())
     return InitialWeights(
         source,
         checksum,
-        loaded=len(loaded),
-        initialised=tuple(name for name in targets if name not in loaded),
-        left_out=tuple(name for name in tensors if name not in used),
+        loaded=len(names),
+        initialised=tuple(ours for ours in targets if ours not in names),
+        left_out=tuple(theirs for theirs in tensors if theirs not in used),
     )
 
 
-def _differ(targets: dict[str, Tensor], tensors: dict[str, Tensor], names: Mapping[str, str]) -> bool:
+def _match(targets: dict[str, Tensor], tensors: dict[str, Tensor], library_names: dict[str, str]) -> dict[str, str]:
+    """Return, for each of the network's tensors that a file has, its name there: that of the library, or ours.
+
+    A tensor of another shape is another tensor.
+    """
+    names = {}
+    for ours, target in targets.items():
+        theirs = library_names[ours] if library_names[ours] in tensors else ours
+        if theirs in tensors and tensors[theirs].shape == target.shape:
+            names[ours] = theirs
+    return names
+
+
+def _has_other_shapes(targets: dict[str, Tensor], tensors: dict[str, Tensor], library_names: dict[str, str]) -> bool:
     """Return whether a tensor of the backbone has another shape in the file, as positions have for another size."""
-    backbone = _without(("head.",), targets)
-    return any(names[n] in tensors and tensors[names[n]].shape != tensor.shape for n, tensor in backbone.items())
+    backbone = _without(["head."], targets)
+    names = {ours: library_names[ours] for ours in backbone if library_names[ours] in tensors}
+    return any(tensors[theirs].shape != backbone[ours].shape for ours, theirs in names.items())
 
 
 def _in_order(path: Path, targets: dict[str, Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return a file's tensors under the names of the network's, in order; the head's may have other shapes."""
-    pairs = list(zip(targets.items(), tensors.items(), strict=False))
-    wrong = [(ours, theirs) for (ours, a), (theirs, b) in pairs if a.shape != b.shape and not ours.startswith("head.")]
-    if path.suffix == ".safetensors" or len(targets) != len(tensors) or wrong:
-        first = f"; {wrong[0][1]} has another shape than {wrong[0][0]}" if wrong else ""
+    first_wrong = ""
+    for (ours, target), (theirs, tensor) in zip(targets.items(), tensors.items(), strict=False):
+        if tensor.shape != target.shape and not ours.startswith("head."):
+            first_wrong = f"; {theirs} has another shape than {ours}"
+            break
+    if path.suffix == ".safetensors" or len(targets) != len(tensors) or first_wrong:
         raise ValueError(
             f"init by order must be a .pth or .pt file with the network's {len(targets)} tensors, all of the same "
-            f"shapes, got {path} with {len(tensors)}{first}"
+            f"shapes, got {path} with {len(tensors)}{first_wrong}"
         )
     return dict(zip(targets, tensors.values(), strict=True))
 
 
 def _check_fit(
-    network: str, path: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], loaded: dict[str, str]
+    network: str, path: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor], names: dict[str, str]
 ) -> None:
-    """Reject weights of another architecture. ours, theirs: the tensors of the backbone and of the file, by name."""
-    filled = [name for name in ours if name in loaded]
-    most = max(sum(tensor.numel() for tensor in tensors.values()) for tensors in (ours, theirs))
-    if sum(ours[name].numel() for name in filled) < _ENOUGH * most:
+    """Reject weights of another architecture.
+
+    ours, theirs: the tensors of the backbone and of the file, by name. names: from ours to those of the file.
+    """
+    filled = [name for name in ours if name in names]
+    needed = _ENOUGH * max(_count_numbers(ours.values()), _count_numbers(theirs.values()))
+    if _count_numbers(ours[name] for name in filled) < needed:
         raise ValueError(
             f"init must hold weights of {network}: {path} fits {len(filled)} of its backbone's {len(ours)} tensors by "
             f"name and shape, and {len(theirs) - len(filled)} of the file's {len(theirs)} are left. The file has names "
@@ -186,8 +206,12 @@ def _without_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensors[name] for name in names}
 
 
-def _without(prefixes: tuple[str, ...], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
+def _without(prefixes: Sequence[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(prefixes))}
+
+
+def _count_numbers(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
 
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -115,8 +115,9 @@ def test_a_head_without_bias_has_a_bias_of_zeros(name):
 
 @pytest.mark.parametrize("name", ["vim", "react", "ash", "scale", "fdbd", "nnguide"])
 def test_a_head_of_another_shape_is_refused_by_name(name):
-    """As a program stores it whose weights are (D, K)."""
-    with pytest.raises(
-        ValueError, match=r"head_weight must be \(K, .+\) .* and head_bias \(K,\), got \(6, 3\) and \(3,\)"
-    ):
+    """Weights (D, K), as some programs store them, and a number."""
+    contract = r"^head_weight must be \(K, .+\) for features \(N, .+\) and head_bias \(K,\), got "
+    with pytest.raises(ValueError, match=contract + r"\(6, 3\) and \(3,\)$"):
         fit(name, replace(TRAIN, head_weight=TRAIN.head_weight.T))
+    with pytest.raises(ValueError, match=contract + r"\(\) and \(\)$"):
+        fit(name, replace(TRAIN, head_weight=torch.tensor(1.0), head_bias=None))

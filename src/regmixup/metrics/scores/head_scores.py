@@ -28,12 +28,16 @@ class LinearHead(NamedTuple):
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearHead:
-        """Return a head of checked weights. bias: None for 0. width: D, where features tell."""
+        """Return a head of checked weights. bias: None for 0. width: D of the features, if they are known."""
         weight = precise(as_tensor("head_weight", weight).detach())
-        bias = precise(as_tensor("head_bias", bias).detach()) if bias is not None else weight.new_zeros(len(weight))
-        if weight.ndim != 2 or weight.shape[1] != (width or weight.shape[1]) or bias.shape != weight.shape[:1]:
-            contract = f"head_weight must be (K, {width or 'D'}) for features (N, {width or 'D'}) and head_bias (K,)"
-            raise ValueError(f"{contract}, got {tuple(weight.shape)} and {tuple(bias.shape)}")
+        bias = weight.new_zeros(weight.shape[:1]) if bias is None else precise(as_tensor("head_bias", bias).detach())
+        fits = weight.ndim == 2 and width in (None, weight.shape[1]) and bias.shape == weight.shape[:1]
+        if not fits:
+            d = "D" if width is None else width
+            raise ValueError(
+                f"head_weight must be (K, {d}) for features (N, {d}) and head_bias (K,), got {tuple(weight.shape)} and "
+                f"{tuple(bias.shape)}"
+            )
         return cls(weight, bias)
 
     def __call__(self, features: Tensor) -> Tensor:
@@ -113,9 +117,9 @@ class SCALE(Checked):
 
 
 def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.return_types.topk, Tensor]:
-    """Return each sample's numbers and places without the `percentile` % smallest, and exp(s_1 / s_2), (N, 1).
+    """Return each sample's largest numbers with their places, and the factor exp(s_1 / s_2), (N, 1).
 
-    At least one number is left.
+    The `percentile` % smallest are left out, but at least one number is left. score: the one that asks, for the error.
     """
     if bool((features < 0).any()):
         raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")

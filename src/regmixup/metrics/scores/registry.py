@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -41,10 +40,16 @@ class Score:
     fits: Callable[[Any], bool] = lambda train: True
 
 
-def _fit(score: Any) -> Callable[[Predictions], FittedScore]:
-    """Return the fit of a score on train predictions, whose fields have the names of its arguments."""
-    names = signature(score.fit).parameters
-    return lambda train: score.fit(**{name: getattr(train, name) for name in names})
+def _fit_to_classes(score: Mahalanobis | RelativeMahalanobis | KNN) -> Callable[[Any], FittedScore]:
+    return lambda train: score.fit(train.features, train.labels)
+
+
+def _fit_to_features_and_head(score: ViM | ReAct | FDBD | NNGuide) -> Callable[[Any], FittedScore]:
+    return lambda train: score.fit(train.features, train.head_weight, train.head_bias)
+
+
+def _fit_to_head(score: ASH | SCALE) -> Callable[[Any], FittedScore]:
+    return lambda train: score.fit(train.head_weight, train.head_bias)
 
 
 def _has_head(train: Predictions) -> bool:
@@ -54,6 +59,10 @@ def _has_head(train: Predictions) -> bool:
 def _has_rectified(train: Any) -> bool:
     """Return False for features below 0, of networks without a last ReLU, for which ASH and SCALE were not made."""
     return _has_head(train) and bool((train.features >= 0).all())
+
+
+def _has_head_and_neighbours(train: Any) -> bool:
+    return _has_head(train) and len(train) >= NNGuide.k
 
 
 REGISTRY: dict[str, Score] = {
@@ -68,16 +77,16 @@ REGISTRY: dict[str, Score] = {
     # Neither is the p-norm of a logarithm of 0, which a mean of probabilities can hold.
     "max_logit_pnorm": Score("logits", logit_scores.max_logit_pnorm),
     "mutual_information": Score("member_logits", logit_scores.mutual_information),
-    "mahalanobis": Score("features", _fit(Mahalanobis())),
-    "mahalanobis_tied": Score("features", _fit(Mahalanobis(covariance="tied"))),
-    "relative_mahalanobis": Score("features", _fit(RelativeMahalanobis())),
-    "knn": Score("features", _fit(KNN()), lambda train: len(train) >= default_k(train.labels)),
-    "vim": Score("features", _fit(ViM()), _has_head),
-    "react": Score("features", _fit(ReAct()), _has_head),
-    "ash": Score("features", _fit(ASH()), _has_rectified),
-    "scale": Score("features", _fit(SCALE()), _has_rectified),
-    "fdbd": Score("features", _fit(FDBD()), _has_head),
-    "nnguide": Score("features", _fit(NNGuide()), lambda train: _has_head(train) and len(train) >= NNGuide.k),
+    "mahalanobis": Score("features", _fit_to_classes(Mahalanobis())),
+    "mahalanobis_tied": Score("features", _fit_to_classes(Mahalanobis(covariance="tied"))),
+    "relative_mahalanobis": Score("features", _fit_to_classes(RelativeMahalanobis())),
+    "knn": Score("features", _fit_to_classes(KNN()), lambda train: len(train) >= default_k(train.labels)),
+    "vim": Score("features", _fit_to_features_and_head(ViM()), _has_head),
+    "react": Score("features", _fit_to_features_and_head(ReAct()), _has_head),
+    "ash": Score("features", _fit_to_head(ASH()), _has_rectified),
+    "scale": Score("features", _fit_to_head(SCALE()), _has_rectified),
+    "fdbd": Score("features", _fit_to_features_and_head(FDBD()), _has_head),
+    "nnguide": Score("features", _fit_to_features_and_head(NNGuide()), _has_head_and_neighbours),
 }
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
