@@ -1,6 +1,7 @@
 """A checkpoint is whole or refused, and what was saved stays saved."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -112,6 +113,20 @@ def test_no_byte_can_change_unnoticed(tmp_path):
             assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
             assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
     assert all(index < header for index in unnoticed)
+
+
+@pytest.mark.parametrize("name", ["epoch", "step", "totals", "seconds"])
+def test_a_position_that_lacks_a_field_is_refused(tmp_path, name):
+    """Without its epoch, trained weights would count as those of the beginning."""
+    save_checkpoint(tmp_path, CONTENT, fingerprint="f")
+    path = tmp_path / CHECKPOINT
+    tensors, metadata = storage.load_tensors(path)
+    position = json.loads(metadata["position"])
+    del position[name]
+    storage.save_tensors(path, tensors, metadata | {"position": json.dumps(position)})
+    for whole in (True, False):
+        with pytest.raises(ValueError, match=f"cannot use checkpoint .*: '{name}'"):
+            read_checkpoint(path, fingerprint="f", whole=whole)
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.5])

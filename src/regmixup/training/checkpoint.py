@@ -109,9 +109,10 @@ def read_checkpoint(path: Path, *, fingerprint: str, whole: bool = True) -> Chec
             metadata = file.metadata() or {}
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(f"it belongs to configuration {metadata.get('fingerprint')}, expected {fingerprint}")
-        position = json.loads(metadata["position"])
-        position["totals"] = {tuple(names): sums for names, sums in position["totals"]}
-        return Checkpoint(load_tensors(path)[0] if whole else {}, Position(**position), metadata["data"])
+        stored = json.loads(metadata["position"])
+        totals = {tuple(names): sums for names, sums in stored["totals"]}
+        position = Position(stored["epoch"], stored["step"], totals, stored["seconds"])  # none may be missing
+        return Checkpoint(load_tensors(path)[0] if whole else {}, position, metadata["data"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
