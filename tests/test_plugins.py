@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -136,6 +138,17 @@ class TestLoading:
         plugin.with_name("code.py").touch()  # a name of the standard library
         with pytest.raises(ValueError, match=r"the module code is already that of .*code\.py: rename the file"):
             plugins.load(["code.py"])
+
+    def test_a_file_that_a_program_executes_by_itself_has_the_origin_of_any_other(self, tmp_path, forget):
+        """As the import system's documentation does it; `sys.modules` then lacks the module."""
+        path = tmp_path / "by_hand.py"
+        path.write_text("import regmixup as rm\n__version__ = '7'\nrm.scores.register('first', max)\n")
+        spec = importlib.util.spec_from_file_location("by_hand", path)
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        assert "by_hand" not in sys.modules
+        origin = plugins.REGISTERED["score", "first"]
+        assert (origin.module, origin.version) == ("by_hand", "7")
+        assert origin.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
     def test_the_flag_needs_a_name(self, capsys):
         assert main(["list", "--plugin"]) == 2

@@ -113,22 +113,22 @@ def record(kind: Kind, name: str, known: Iterable[str], *, version: str = "") ->
     REGISTERED[kind, name] = origin
 
 
-def _caller() -> str:
-    """Return the name of the module that has called into this package."""
+def _caller() -> dict[str, Any]:
+    """Return the globals of the module that has called into this package; `sys.modules` may not have it."""
     frame = sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "regmixup":
         frame = frame.f_back
-    return str(frame.f_globals["__name__"])
+    return frame.f_globals
 
 
-def _origin(kind: str, name: str, module: str, version: str = "") -> Origin:
-    """Return the origin of something that a module registers, or of a class that it defines."""
-    package, of_module = (sys.modules.get(place) for place in (module.partition(".")[0], module))
-    stated = version or getattr(of_module, "__version__", "") or getattr(package, "__version__", "")
-    file = Path(getattr(of_module, "__file__", "") or "")
+def _origin(kind: str, name: str, module: dict[str, Any], version: str = "") -> Origin:
+    """Return the origin of something that a module, given by its globals, registers or defines."""
+    file, called = Path(module.get("__file__") or ""), str(module["__name__"])
+    package = sys.modules.get(called.partition(".")[0])
+    stated = version or module.get("__version__") or getattr(package, "__version__", "")
     sha256 = hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
-    module = module.replace("__mp_main__", "__main__")  # that of a script in its child processes
-    return Origin(kind, name, module, str(stated), sha256)
+    called = called.replace("__mp_main__", "__main__")  # that of a script in its child processes
+    return Origin(kind, name, called, str(stated), sha256)
 
 
 def origins(used: Iterable[tuple[str, str]], parts: Iterable[tuple[str, object]] = ()) -> tuple[Origin, ...]:
@@ -141,7 +141,8 @@ def origins(used: Iterable[tuple[str, str]], parts: Iterable[tuple[str, object]]
     for field, part in parts:
         module = type(part).__module__
         if module.partition(".")[0] != "regmixup":
-            recorded.add(_origin(field, type(part).__name__, module))
+            namespace = vars(sys.modules[module]) if module in sys.modules else {"__name__": module}
+            recorded.add(_origin(field, type(part).__name__, namespace))
     return tuple(sorted(recorded, key=lambda origin: (origin.what, origin.name)))
 
 
@@ -157,7 +158,7 @@ def missing(stored: Any, folder: Path) -> str:
         seek((kind, name), REGISTERED)
         now = REGISTERED.get((kind, name))
         if now is None and kind not in get_args(Kind) and module in sys.modules:
-            now = _origin(kind, name, module)
+            now = _origin(kind, name, vars(sys.modules[module]))
         if now is None:
             return (
                 f"the {kind} {name!r} of the plugin {module}, which is not loaded: give --plugin {module}, set "
