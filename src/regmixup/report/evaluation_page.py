@@ -7,7 +7,7 @@ metrics and figures of a study's report follow. The HTML is in templates/evaluat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -270,7 +270,7 @@ def _look(name: str, images: Look | Sequence[Any], counts: Mapping[str, int]) ->
     """Return how to get at the images of a set. counts: of the predictions, by set."""
     if callable(images):
         return images
-    if len(images) < counts.get(name, 0):
+    if isinstance(images, Sized) and len(images) < counts.get(name, 0):  # a torch Dataset need not tell its length
         raise ValueError(f"images of {name} must be those of its {counts[name]:,} predictions, got {len(images):,}")
     return lambda places: [images[place] for place in places]
 
