@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import subprocess
@@ -138,6 +139,17 @@ class TestLoading:
         with pytest.raises(ValueError, match=r"the module code is already that of .*code\.py: rename the file"):
             plugins.load(["code.py"])
 
+    def test_a_file_that_a_program_executes_by_itself_has_the_origin_of_any_other(self, tmp_path, forget):
+        """As the import system's documentation does it; `sys.modules` then lacks the module."""
+        path = tmp_path / "by_hand.py"
+        path.write_text("import regmixup as rm\n__version__ = '7'\nrm.scores.register('first', max)\n")
+        spec = importlib.util.spec_from_file_location("by_hand", path)
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        assert "by_hand" not in sys.modules
+        origin = plugins.REGISTERED["score", "first"]
+        assert (origin.module, origin.version) == ("by_hand", "7")
+        assert origin.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
     def test_the_flag_needs_a_name(self, capsys):
         assert main(["list", "--plugin"]) == 2
         assert "--plugin must be followed by a module" in capsys.readouterr().err
@@ -230,16 +242,6 @@ class TestFingerprint:
         os.environ["REGMIXUP_PLUGINS"] = ""
         with pytest.raises(ValueError, match=r"uses the loss 'Plain' of the plugin parts, which is not loaded: give"):
             rm.Run.open(folder)
-
-    def test_a_file_that_is_executed_without_being_imported_enters_with_its_source(self, plugin, forget):
-        """As by `importlib.util.module_from_spec`: it is not in `sys.modules`."""
-        text, digests = "import torch\nimport regmixup as rm\nrm.networks.register('alone', torch.nn.Identity)\n", set()
-        for changed in ("", "# changed\n"):
-            Path("alone.py").write_text(text + changed)
-            spec = importlib.util.spec_from_file_location("alone", "alone.py")
-            spec.loader.exec_module(importlib.util.module_from_spec(spec))
-            digests.add(resolve(rm.configure(network="alone"), CPU).plugins[0].sha256)
-        assert len(digests) == 2
 
     def test_the_version_can_be_stated(self):
         found = []

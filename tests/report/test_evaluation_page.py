@@ -264,6 +264,21 @@ def test_without_a_temperature_a_posthoc_map_need_not_take_one(tmp_path):
     assert data_of((tmp_path / "page.html").read_text())["settings"]
 
 
+class OfUnknownLength(torch.utils.data.Dataset):
+    """Images by their places, as PyTorch allows: its own class of datasets has no length."""
+
+    def __getitem__(self, place):
+        return IMAGES[place]
+
+
+def test_images_need_not_tell_how_many_they_are(tmp_path):
+    pages = []
+    for images in (IMAGES, OfUnknownLength()):
+        write_page(path := tmp_path / "page.html", predicted("", 2.0, 1), bootstrap=None, images={"test": images})
+        pages.append(path.read_text())
+    assert pages[0] == pages[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,7 +7,7 @@ metrics and figures of a study's report follow. The HTML is in templates/evaluat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -273,10 +273,13 @@ def _looks(images: Images, model: ModelPredictions) -> dict[str, Look]:
     looks: dict[str, Look] = {}
     for name, of_set in images.items():
         dataset = name or "test"
+        if callable(of_set):
+            looks[dataset] = of_set
+            continue
         count = counts.get(dataset, 0)
-        if not callable(of_set) and len(of_set) < count:
+        if isinstance(of_set, Sized) and len(of_set) < count:  # a torch Dataset need not tell its length
             raise ValueError(f"images of {dataset} must be those of its {count:,} predictions, got {len(of_set):,}")
-        looks[dataset] = of_set if callable(of_set) else partial(_chosen, of_set)
+        looks[dataset] = partial(_chosen, of_set)
     return looks
 
 
