@@ -4,8 +4,10 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Annotated, get_origin
 
 import regmixup
+from regmixup import config
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -28,6 +30,8 @@ suppress_warnings: list[str] = []  # `make docs` fails on any warning
 
 default_role = "code"  # `name` in a docstring is code, as in Markdown
 autodoc_typehints = "signature"
+# Fields show `Positive`, as the code has it; api.md says what these types hold.
+autodoc_type_aliases = {name: name for name, kind in vars(config).items() if get_origin(kind) is Annotated}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autosummary_generate = True

@@ -5,9 +5,11 @@ import re
 import runpy
 import shlex
 from pathlib import Path
+from typing import Annotated, get_origin
 
 import pytest
 
+from regmixup import config
 from regmixup.cli import VERBS, main
 from tests.cli.running import run
 from tests.lowest import PROJECT, lowest
@@ -97,6 +99,12 @@ def test_links_between_documents_exist():
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_reference_explains_every_type_of_number():
+    explained = re.findall(r"(?m)^\| (`[A-Z].*?) \|", (ROOT / "docs/api.md").read_text())
+    types = [name for name, kind in vars(config).items() if get_origin(kind) is Annotated]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(explained))) == sorted(types)
 
 
 def test_the_quickstart_has_the_program_of_the_example():
