@@ -65,7 +65,8 @@ class Conformal(Checked):
         probs, labels = check_logits(probs, labels, name="probs")
         parts = [self._scores(probs[rows]).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)]
         scores = torch.cat(parts).squeeze(1)
-        count, place = len(scores), needed_count(self.level, len(scores) + 1)
+        count = len(scores)
+        place = needed_count(self.level, count + 1)
         if place > count:
             # The smallest n with (n + 1) level <= n; the slack undoes the rounding of 0.9 / (1 - 0.9).
             least = math.ceil(self.level / (1 - self.level) - 1e-9)
