@@ -82,16 +82,16 @@ CountOrZero = Annotated[int, Bounds(check_count, least=0)]
 """Types of fields that hold numbers within bounds, or tuples of such. `check_fields` checks any type annotated so."""
 
 
-# Slow, and a study has hundreds of configurations.
-_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
-
-
-@cache
-def _hints_with_bounds(cls: type) -> dict[str, Any]:
+def _bounded_hints(cls: type) -> dict[str, Any]:
     try:
         return get_type_hints(cls, include_extras=True)
     except NameError:  # a class of the user's own with a type that is imported for type checkers alone
         return {}
+
+
+# Slow, and a study has hundreds of configurations.
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
+_hints_with_bounds: Callable[[type], dict[str, Any]] = cache(_bounded_hints)
 
 
 def check_fields(config: Any) -> None:
@@ -120,17 +120,13 @@ def _check_field(name: str, value: Any, hint: Any) -> None:
         raise unknown(name, value, map(str, choices))
     for option in options:
         if get_origin(option) is tuple and get_origin(get_args(option)[0]) is Annotated:
-            _check_numbers(name, value, get_args(option)[0])
+            if not isinstance(value, tuple | list):
+                raise ValueError(f"{name} must be a tuple of numbers, got {value!r}")
+            for number in value:
+                _check_field(f"each number of {name}", number, get_args(option)[0])
         for note in getattr(option, "__metadata__", ()):
             if isinstance(note, Bounds):
                 note(name, value)
-
-
-def _check_numbers(name: str, values: Any, hint: Any) -> None:
-    if not isinstance(values, tuple | list):
-        raise ValueError(f"{name} must be a tuple of numbers, got {values!r}")
-    for number in values:
-        _check_field(f"each number of {name}", number, hint)
 
 
 class Checked:

@@ -49,10 +49,7 @@ def check_correct(correct: Tensor | None, total: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ScorePair:
-    """The scores of two sets, sorted: in- and out-of-distribution samples, or right and wrong predictions.
-
-    The scores of the second, `outside`, should be larger.
-    """
+    """The sorted scores of in- and out-of-distribution samples, or of right and wrong predictions: `outside` larger."""
 
     inside: Ranked
     outside: Ranked

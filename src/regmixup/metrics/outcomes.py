@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,14 +65,12 @@ class Outcomes:
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
         """Join the outcomes of consecutive samples."""
         parts = list(parts)
-        nll = [part.nll for part in parts if part.nll is not None]
-        brier = [part.brier for part in parts if part.brier is not None]
-        return cls(
-            torch.cat([part.confidence for part in parts]),
-            torch.cat([part.correct for part in parts]),
-            nll=torch.cat(nll) if nll else None,
-            brier=torch.cat(brier) if brier else None,
-        )
+
+        def column(name: str) -> Any:
+            tensors = [getattr(part, name) for part in parts]
+            return torch.cat(tensors) if tensors[0] is not None else None
+
+        return cls(column("confidence"), column("correct"), nll=column("nll"), brier=column("brier"))
 
     def weighted(self, weights: Tensor) -> Outcomes:
         """Return the same outcomes with weights (R, N)."""
