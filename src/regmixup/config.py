@@ -13,7 +13,6 @@ import inspect
 import json
 import math
 import numbers
-import operator
 from collections.abc import Callable
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -41,12 +40,15 @@ def check_number(
     Traceback (most recent call last):
     ValueError: alpha must be a finite number > 0, got -1
     """
-    compare = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-    limits = zip(compare, (above, least, below, most), strict=True)
-    bounds = {sign: bound for sign, bound in limits if bound is not None}
-    finite = _is_number(value) and math.isfinite(value)
-    if not finite or not all(compare[sign](value, bound) for sign, bound in bounds.items()):
-        contract = " and".join(f" {sign} {bound:g}" for sign, bound in bounds.items())
+    if (
+        not (_is_number(value) and math.isfinite(value))
+        or (above is not None and value <= above)
+        or (least is not None and value < least)
+        or (below is not None and value >= below)
+        or (most is not None and value > most)
+    ):
+        limits = {">": above, ">=": least, "<": below, "<=": most}
+        contract = " and".join(f" {sign} {bound:g}" for sign, bound in limits.items() if bound is not None)
         raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
 
 
@@ -118,17 +120,13 @@ def _check_field(name: str, value: Any, hint: Any) -> None:
         raise unknown(name, value, map(str, choices))
     for option in options:
         if get_origin(option) is tuple and get_origin(get_args(option)[0]) is Annotated:
-            _check_numbers(name, value, get_args(option)[0])
+            if not isinstance(value, tuple | list):
+                raise ValueError(f"{name} must be a tuple of numbers, got {value!r}")
+            for number in value:
+                _check_field(f"each number of {name}", number, get_args(option)[0])
         for note in getattr(option, "__metadata__", ()):
             if isinstance(note, Bounds):
                 note(name, value)
-
-
-def _check_numbers(name: str, values: Any, hint: Any) -> None:
-    if not isinstance(values, tuple | list):
-        raise ValueError(f"{name} must be a tuple of numbers, got {values!r}")
-    for number in values:
-        _check_field(f"each number of {name}", number, hint)
 
 
 class Checked:
@@ -170,7 +168,7 @@ def encode(config: Any) -> dict[str, Any]:
 def _encode(value: Any, name: str, hint: Any, *, whole: bool) -> Any:
     """Encode the value of a field. whole: with fields that have their introductory value, and not their identity."""
     families: tuple[Any, ...] = tuple(option for option in _options(hint) if dataclasses.is_dataclass(option))
-    if dataclasses.is_dataclass(value) and isinstance(value, families or object):
+    if dataclasses.is_dataclass(value) and (not families or isinstance(value, families)):
         return {"kind": type(value).__name__, **_encode_fields(value, whole=whole)}
     if isinstance(value, tuple):
         inner = get_args(hint)[0] if get_args(hint) else Any
@@ -204,14 +202,16 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be a table of {base.__name__}, got {values!r}")
     values = dict(values)
-    family = sorted(_family(base), key=lambda cls: cls.__module__.startswith("regmixup."))  # the last of a name counts
+    # Of two classes with one name the last counts: ours, and not the user's.
+    family = sorted(_family(base), key=lambda cls: cls.__module__.startswith("regmixup."))
     classes = {cls.__name__: cls for cls in family if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
     hints, fields = _hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
     _remove_retired(values, getattr(cls, "retired", {}), where)
     for key in values:
         check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in fields])
-    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    unset = dataclasses.MISSING
+    required = [f.name for f in fields if f.default is unset and f.default_factory is unset]
     if absent := [name for name in required if name not in values]:
         raise ValueError(f"{where} must have the fields {', '.join(required)}, got no {', '.join(absent)}")
     return cls(**{key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()})

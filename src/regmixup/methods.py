@@ -112,8 +112,7 @@ _DUQ_WRN = {**_DUQ, "epochs": 200, "milestones": (60, 120, 160), "lr_decay": 0.2
 # DUQ's released code for ResNet-18, in the 100 epochs of the recipe.
 _DUQ18 = {**_DUQ, "schedule": "step", "milestones": (25, 50, 75), "lr_decay": 0.2}
 # FMFP's and SURE's released code: SGD without Nesterov momentum, SAM, and SWA from epoch 120 of 200 on.
-_FMFP = {"nesterov": False, "sharpness": "sam", "rho": 0.05, "average": "swa"}
-_FMFP |= {"average_from": 0.6, "average_lr": 0.05}
+_FMFP = {"nesterov": False, "sharpness": "sam", "rho": 0.05, "average": "swa", "average_from": 0.6, "average_lr": 0.05}
 _SURE100 = {"alpha": 10.0, "scale": "sum", "passes": "separate"}
 _AUGMIX = {"epochs": 100, "schedule": "cosine", "mean": (0.5,) * 3, "std": (0.5,) * 3, "dropout": 0.0}
 

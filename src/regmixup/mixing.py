@@ -46,8 +46,9 @@ class Draw:
         """Return the same draw on another device (small copies, no synchronisation)."""
 
         def move(tensor: Tensor) -> Tensor:
-            exact = device.type != "mps" or tensor.dtype != torch.float64  # MPS has no float64
-            return (tensor if exact else tensor.float()).to(device, non_blocking=True)
+            if device.type == "mps" and tensor.dtype == torch.float64:  # which it does not have
+                tensor = tensor.float()
+            return tensor.to(device, non_blocking=True)
 
         return map_tensors(self, move)
 
@@ -209,7 +210,8 @@ def draw_pairs(
     draws = []
     for _ in range(samples):
         weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)
-        partner, box = sample_partners(batch_size, pairing, generator), None
+        partner = sample_partners(batch_size, pairing, generator)
+        box = None
         if boxes_in is not None:
             box = sample_box(weight, boxes_in, generator)
             weight = box_lam(box, boxes_in)

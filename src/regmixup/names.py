@@ -44,7 +44,8 @@ def counted(count: int, noun: str) -> str:
     >>> counted(1, "epoch"), counted(0, "epoch"), counted(1000, "class")
     ('1 epoch', '0 epochs', '1,000 classes')
     """
-    return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{plural if count != 1 else ''}"
 
 
 def percent(share: float) -> str:
@@ -85,8 +86,15 @@ def printable(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    text = as_utf8(text)
-    return "".join(c if c in keep else " " if c.isspace() else c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    safe = ""
+    for character in as_utf8(text):
+        if character in keep or character.isprintable():
+            safe += character
+        elif character.isspace():
+            safe += " "
+        else:
+            safe += ascii(character)[1:-1]
+    return safe
 
 
 def as_utf8(name: str) -> str:

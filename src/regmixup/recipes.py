@@ -198,7 +198,8 @@ class Recipe:
         for switch, names in _SETTINGS.items():
             changed = [name for name in names if getattr(self, name) != getattr(Recipe, name)]
             if changed and getattr(self, switch) == getattr(Recipe, switch):
-                defaults, values = ([str(getattr(of, name)) for name in changed] for of in (Recipe, self))
+                defaults = [str(getattr(Recipe, name)) for name in changed]
+                values = [str(getattr(self, name)) for name in changed]
                 raise ValueError(
                     f"{' and '.join(changed)} must be {' and '.join(defaults)} unless {switch} is set, got "
                     f"{' and '.join(values)} with {switch} {getattr(self, switch)}"

@@ -86,7 +86,8 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         else:
             damaged.append(str(number))
     if damaged:
-        which = f"line{'s' * (len(damaged) > 1)} {shortened(damaged, 10)} of {len(lines)}"
+        noun = "line" if len(damaged) == 1 else "lines"
+        which = f"{noun} {shortened(damaged, 10)} of {len(lines)}"
         warnings.warn(f"{path} is damaged in {which}: these epochs have no record", stacklevel=2)
     return records
 
@@ -118,7 +119,7 @@ def describe(history: list[dict[str, Any]]) -> str:
     if "train_accuracy" in record:
         parts.append(f"train accuracy {percent(record['train_accuracy'])}")
     if speed := record.get("images_per_second"):
-        parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} images/s")
+        parts.append(f"{speed:,.0f} images/s" if speed >= 10 else f"{speed:.1f} images/s")
     return ", ".join(parts)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.augmentations._operations import NAMES, Step, apply_step
+from regmixup.augmentations._operations import NAMES, apply_step
 from tests.references import augmix as slow
 
 TONES = ("identity", "autocontrast", "equalize", "posterize", "solarize")
@@ -31,15 +31,15 @@ def levels_and_signs(count, seed=0):
     return random.uniform(0.1, 10, count), random.choice([-1.0, 1.0], count)
 
 
-def step_of(names, level, sign):
+def ours_of(names, images, level, sign):
     operation = torch.tensor([NAMES.index(name) for name in names])
-    level, sign = (torch.tensor(values, dtype=torch.float64) for values in (level, sign))
-    return Step(*(part.reshape(-1, 1, 1) for part in (operation, level, sign)))
+    level, sign = (torch.as_tensor(values, dtype=torch.float64) for values in (level, sign))
+    return apply_step(torch.from_numpy(images), operation, level, sign)
 
 
 def both(names, images, level, sign):
     """(ours, PIL's), as integers that can be subtracted."""
-    ours = apply_step(torch.from_numpy(images), step_of(names, level, sign))
+    ours = ours_of(names, images, level, sign)
     assert ours.dtype == torch.uint8
     theirs = [slow.operate(*arguments) for arguments in zip(images, names, level, sign, strict=True)]
     return ours.numpy().astype(int), np.stack(theirs).astype(int)
@@ -87,6 +87,5 @@ def test_every_image_of_a_batch_gets_its_own_operation():
     ours, theirs = both(names, images, level, sign)
     assert np.abs(ours - theirs).max() <= 1
     for i in range(0, len(images), 7):
-        step = step_of(names[i : i + 1], level[i : i + 1], sign[i : i + 1])
-        alone = apply_step(torch.from_numpy(images[i : i + 1]), step)
+        alone = ours_of(names[i : i + 1], images[i : i + 1], level[i : i + 1], sign[i : i + 1])
         assert np.array_equal(alone.numpy()[0], ours[i])

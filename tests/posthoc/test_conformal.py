@@ -120,8 +120,11 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match=r"logits look like probabilities, .* before the softmax"):
         Conformal().fit(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))
     fitted = Conformal().fit(*draw(50, torch.Generator().manual_seed(0)))
-    with pytest.raises(ValueError, match="logits must be numbers, got NaN"):
-        fitted(torch.tensor([[0.0] * 6, [torch.nan] * 6]))
+    for row in ([torch.nan] * 6, [torch.inf] + [0.0] * 5, [-torch.inf] * 6):  # whose set would hold no class
+        with pytest.raises(ValueError, match="logits must be numbers, got NaN"):
+            fitted(torch.tensor([[0.0] * 6, row]))
+    with pytest.raises(ValueError, match="probs must be >= 0 and sum to 1 in every row"):
+        Conformal().fit_probs(*draw(50, torch.Generator().manual_seed(0)))
     masked = torch.tensor([[9.0, 0.0, 0.0, 0.0, 0.0, -torch.inf]])
     assert not fitted(masked)[0, 5]
     for table, got in ((torch.zeros(2, 4), r"\(2, 4\)"), (torch.zeros(6), r"\(6,\)")):

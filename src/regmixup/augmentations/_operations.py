@@ -60,15 +60,14 @@ def draw_steps(shape: tuple[int, ...], severity: float, generator: torch.Generat
     return operation, level, 1 - 2 * (sample_uniform(shape, generator) < 0.5).double()
 
 
-def apply_step(pixels: Tensor, step: Step) -> Tensor:
-    """Apply one operation to each image. pixels: (N, C, H, W) uint8.
+def apply_step(pixels: Tensor, operation: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+    """Apply one operation to each image. pixels: (N, C, H, W) uint8. The others: N numbers in any shape, as in `Step`.
 
-    >>> parts = ([NAMES.index("solarize")], [5.0], [1.0])  # operation, level, sign
-    >>> step = Step(*(torch.tensor(part).reshape(1, 1, 1) for part in parts))
     >>> pixels = torch.tensor([[[[0, 127, 128, 200]]]], dtype=torch.uint8)
-    >>> apply_step(pixels, step).tolist()
+    >>> apply_step(pixels, torch.tensor(NAMES.index("solarize")), torch.tensor(5.0), torch.tensor(1.0)).tolist()
     [[[[0, 127, 127, 55]]]]
     """
+    step = Step(operation.reshape(-1, 1, 1), level.reshape(-1, 1, 1), sign.reshape(-1, 1, 1))
     return _warp(_map_tones(pixels, step), step)
 
 
@@ -147,7 +146,7 @@ def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:
     images, channels, height, width = pixels.shape
     source = pixels.reshape(images, channels, -1).to(x.dtype)
     left, top = x.floor(), y.floor()
-    along, down = (part.unsqueeze(1) for part in (x - left, y - top))
+    along, down = (x - left).unsqueeze(1), (y - top).unsqueeze(1)
     columns = [(left.long() + i).clamp(0, width - 1) for i in (0, 1)]
     rows = [width * (top.long() + i).clamp(0, height - 1) for i in (0, 1)]
 
@@ -158,5 +157,6 @@ def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:
     def between(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
         return first + (second - first) * share
 
-    upper, lower = (between(corner(r, columns[0]), corner(r, columns[1]), along) for r in rows)
+    upper = between(corner(rows[0], columns[0]), corner(rows[0], columns[1]), along)
+    lower = between(corner(rows[1], columns[0]), corner(rows[1], columns[1]), along)
     return between(upper, lower, down).to(torch.uint8)

@@ -21,9 +21,12 @@ def bank(kinds: tuple[str, ...], shape: tuple[int, int, int], device: torch.devi
     """Return pictures of the given kinds, equally many of each, (512, C, H, W) uint8."""
     generator = torch.Generator().manual_seed(0)
     with torch.device("cpu"):
-        counts = [len(range(place, COUNT, len(kinds))) for place in range(len(kinds))]
-        heights = [HEIGHTS[kind](n, *shape[1:], generator) for kind, n in zip(kinds, counts, strict=True)]
-        return _coloured(torch.cat(heights), shape[0], generator).to(device)
+        channels, height, width = shape
+        heights = []
+        for place, kind in enumerate(kinds):
+            count = COUNT // len(kinds) + (1 if place < COUNT % len(kinds) else 0)
+            heights.append(HEIGHTS[kind](count, height, width, generator))
+        return _coloured(torch.cat(heights), channels, generator).to(device)
 
 
 def _coloured(heights: Tensor, channels: int, generator: torch.Generator) -> Tensor:
@@ -53,23 +56,29 @@ def _gratings(count: int, height: int, width: int, generator: torch.Generator) -
     rows[(rows == 0) & (columns == 0)] = 1  # never flat
     phase, strength = sample_uniform((2, count, 3, 1, 1), generator)
     heights = (strength * torch.cos(_TURN * (rows * down[:, None] + columns * along + phase))).sum(dim=1)
-    heights[::2] = (heights[::2] > heights[::2].flatten(1).median(dim=1).values[:, None, None]).double()
+    medians = heights[::2].flatten(1).median(dim=1).values
+    heights[::2] = (heights[::2] > medians[:, None, None]).double()
     return heights
 
 
 def _perlin(count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
     """Return Perlin's gradient noise on lattices of 2, 4 and 8 cells, each of half the strength of the one before."""
+
+    def fade(place: Tensor) -> Tensor:
+        return place**3 * (place * (6 * place - 15) + 10)
+
     heights = torch.zeros(count, height, width, dtype=torch.float64)
     for cells in (2, 4, 8):
         angle = _TURN * sample_uniform((count, cells, cells), generator)
-        y, x = (torch.arange(side).double() * cells / side for side in (height, width))
+        y = torch.arange(height).double() * cells / height
+        x = torch.arange(width).double() * cells / width
         corners = []  # the slope at each corner of a pixel's cell times the way from there to the pixel
         for down, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
             slope = angle[:, (y.long() + down) % cells][:, :, (x.long() + right) % cells]
             corners.append(slope.sin() * (y.frac() - down)[:, None] + slope.cos() * (x.frac() - right))
-        fade_y, fade_x = (place**3 * (place * (6 * place - 15) + 10) for place in (y.frac()[:, None], x.frac()))
-        upper, lower = (torch.lerp(corners[i], corners[i + 1], fade_x) for i in (0, 2))
-        heights += torch.lerp(upper, lower, fade_y) / cells
+        upper = torch.lerp(corners[0], corners[1], fade(x.frac()))
+        lower = torch.lerp(corners[2], corners[3], fade(x.frac()))
+        heights += torch.lerp(upper, lower, fade(y.frac())[:, None]) / cells
     return heights
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from regmixup.augmentations._operations import Severity, Step, apply_step, draw_steps
+from regmixup.augmentations._operations import Severity, apply_step, draw_steps
 from regmixup.augmentations.basic import Augmentation, as_pixels
 from regmixup.config import Bounds, Count, Positive, check_count
 from regmixup.mixing import Draw, ImageSize, full_precision, sample_beta, sample_dirichlet, sample_uniform, take
@@ -72,11 +72,12 @@ class AugMixChains(Augmentation):
         take(draw, "operation", (len(x), self.width, self._longest), self)
         assert isinstance(draw, ChainsDraw)
         chains = pixels[:, None].expand(-1, self.width, *x.shape[1:])
-        shape, images = chains.shape, chains.reshape(-1, *x.shape[1:])
+        images = chains.reshape(-1, *x.shape[1:])
         for position in range(self._longest):
-            step = Step(*(part[..., position].reshape(-1, 1, 1) for part in (draw.operation, draw.level, draw.sign)))
-            images = apply_step(images, step)
+            at = (..., position)
+            images = apply_step(images, draw.operation[at], draw.level[at], draw.sign[at])
         exact = full_precision(x)
-        weight, blend = (part.to(exact.dtype)[..., None, None, None] for part in (draw.weight, draw.blend))
-        mixture = (weight * images.reshape(shape)).sum(dim=1) / 255
+        weight = draw.weight.to(exact.dtype)[..., None, None, None]
+        blend = draw.blend.to(exact.dtype)[..., None, None, None]
+        mixture = (weight * images.reshape(chains.shape)).sum(dim=1) / 255
         return ((1 - blend) * exact + blend * mixture).to(x.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from regmixup.augmentations._operations import Severity, Step, apply_step, draw_steps
+from regmixup.augmentations._operations import Severity, apply_step, draw_steps
 from regmixup.augmentations._pictures import COUNT, HEIGHTS, bank
 from regmixup.augmentations.basic import Augmentation, as_pixels
 from regmixup.config import CountOrZero, Positive
@@ -68,16 +68,16 @@ class PixMix(Augmentation):
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         operation, level, sign = draw_steps((batch_size, self.rounds + 1), self.severity, generator)
-        coin, *chances = sample_uniform((batch_size, 5), generator).unbind(1)
+        coin, end, place, down, right = sample_uniform((batch_size, 5), generator).unbind(1)
         operation[:, 0] *= coin < 0.5
-        limits = (self.rounds + 1, COUNT, *height_and_width(image_size))
-        rounds, *picture = ((limit * chance).long() for limit, chance in zip(limits, chances, strict=True))
+        height, width = height_and_width(image_size)
+        picture = torch.stack([COUNT * place, height * down, width * right], dim=1).long()
         each_round = (batch_size, self.rounds)
         takes_picture, multiplies, negative = sample_uniform((3, *each_round), generator) < 0.5
         a, b = 1 - sample_uniform((2, *each_round), generator) ** (1 / self.beta)  # Beta(1, beta)
         weight = torch.where(negative, torch.stack([1 + a, -b]), torch.stack([1 - a, b]))
         return PixMixDraw(
-            operation=operation, level=level, sign=sign, rounds=rounds, picture=torch.stack(picture, dim=1),
+            operation=operation, level=level, sign=sign, rounds=((self.rounds + 1) * end).long(), picture=picture,
             takes_picture=takes_picture, multiplies=multiplies, weight=weight,
         )  # fmt: skip
 
@@ -85,15 +85,16 @@ class PixMix(Augmentation):
         take(draw, "operation", (len(x), self.rounds + 1), self)
         assert isinstance(draw, PixMixDraw)
         dtype = full_precision(x).dtype
-        step = Step(*(part.T.reshape(-1, 1, 1) for part in (draw.operation, draw.level, draw.sign)))
-        changed = apply_step(as_pixels(x, self).repeat(self.rounds + 1, 1, 1, 1), step).to(dtype) / 255
+        images = as_pixels(x, self).repeat(self.rounds + 1, 1, 1, 1)
+        changed = apply_step(images, draw.operation.T, draw.level.T, draw.sign.T).to(dtype) / 255
         mixed, *copies = changed.split(len(x))
         picture = self.shifted_pictures(x, draw.picture).to(dtype) / 255
         for number, copy in enumerate(copies):
-            parts = (draw.takes_picture[:, number], draw.multiplies[:, number], draw.rounds <= number)
-            takes, multiplies, ended = (part.reshape(-1, 1, 1, 1) for part in parts)
+            takes_picture = draw.takes_picture[:, number, None, None, None]
+            multiplies = draw.multiplies[:, number, None, None, None]
+            ended = (draw.rounds <= number)[:, None, None, None]
             a, b = draw.weight[:, :, number, None, None, None].to(dtype)
-            other = torch.where(takes, picture, copy)
+            other = torch.where(takes_picture, picture, copy)
             total = (a * (2 * mixed - 1) + b * (2 * other - 1) + 1) / 2
             product = (2 * mixed) ** a * (2 * other).clamp(min=1e-37) ** b / 2
             mixed = torch.where(ended, mixed, torch.where(multiplies, product, total).clamp(0, 1))

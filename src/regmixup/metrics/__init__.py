@@ -1,6 +1,6 @@
 """Metrics, `rm.metrics`: tensors and weights in, numbers out. Values are fractions rather than percent.
 
-This package imports nothing but the ground (types, config, names); posthoc and evaluation build on it.
+This package imports nothing but the ground (types, config, names, plugins); posthoc and evaluation build on it.
 """
 
 from regmixup.metrics.bootstrap import Bootstrap, Interval, resampled

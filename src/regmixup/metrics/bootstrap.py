@@ -58,7 +58,7 @@ class Bootstrap(Checked):
         counts = torch.empty(self.resamples, total, dtype=torch.uint8)
         for part in counts.split(max(1, _CHUNK // total)):
             drawn = torch.randint(total, part.shape, generator=generator)
-            drawn += total * torch.arange(len(part))[:, None]
+            drawn += total * torch.arange(len(part))[:, None]  # rows apart, so that one count serves them all
             part.copy_(torch.bincount(drawn.flatten(), minlength=part.numel()).view_as(part))
         return counts
 

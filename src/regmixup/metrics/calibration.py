@@ -17,7 +17,7 @@ from torch import Tensor
 from regmixup.config import check_count
 from regmixup.metrics.outcomes import NUM_BINS, Outcomes, equal_width_edges, outcomes_of
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.ranked import Value
+from regmixup.metrics.ranked import Ranked, Value
 
 
 def accuracy(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
@@ -50,33 +50,40 @@ def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
     return outcomes.mean(outcomes.brier)
 
 
-def _bounds(outcomes: Outcomes, num_bins: int, binning: Literal["width", "interp", "split"] = "width") -> Tensor:
-    """Return how many of the samples, by rising confidence, lie before each edge of the bins: (R, B + 1).
-
-    R is 1 where no edge depends on the weights. "interp" and "split" are those of `adaptive_ece`.
-    """
+def _equal_width(samples: Ranked, num_bins: int) -> Tensor:
+    """Return the bounds of `ece`'s bins, see `_in_bins`; they are the same for all weights."""
     check_count("num_bins", num_bins)
-    samples = outcomes.ranked
-    if binning == "width":
-        edges = equal_width_edges(num_bins, samples.values)[None]
-        bounds = torch.searchsorted(samples.values, edges, right=True)
-        # Confidence 0 lies in the first bin, and one rounded to just above 1 in the last.
-        bounds[:, 0], bounds[:, -1] = 0, len(samples.values)
-        return bounds
-    if binning == "split":
-        runs = torch.arange(num_bins + 1, device=samples.values.device)
-        places = runs * (samples.total // num_bins) + runs.minimum(samples.total % num_bins)
-        return torch.searchsorted(samples.before, places)
-    steps = [torch.linspace(0, total, num_bins + 1, dtype=samples.values.dtype) for total in outcomes.total.tolist()]
+    edges = equal_width_edges(num_bins, samples.values)[None]
+    bounds = torch.searchsorted(samples.values, edges, right=True)
+    bounds[:, 0] = 0  # confidence 0 lies in the first bin,
+    bounds[:, -1] = len(samples.values)  # and one rounded to just above 1 in the last
+    return bounds
+
+
+def _interpolated(samples: Ranked, num_bins: int) -> Tensor:
+    """Return the bounds of `adaptive_ece`'s bins "interp"."""
+    totals = samples.total.flatten().tolist()
+    positions = torch.stack([torch.linspace(0, total, num_bins + 1, dtype=samples.values.dtype) for total in totals])
     last = samples.total - 1
-    position = torch.stack(steps).to(last.device).minimum(last)
-    low = position.floor()
+    positions = positions.to(last.device).minimum(last)
+    low = positions.floor()
     below, above = samples.value_at(low), samples.value_at((low + 1).minimum(last))
-    return torch.searchsorted(samples.values, torch.lerp(below, above, position - low), right=True)
+    edges = torch.lerp(below, above, positions - low)
+    return torch.searchsorted(samples.values, edges, right=True)
+
+
+def _split(samples: Ranked, num_bins: int) -> Tensor:
+    """Return the bounds of `adaptive_ece`'s bins "split": the first N mod B of them hold one sample more."""
+    bins = torch.arange(num_bins + 1, device=samples.values.device)
+    places = bins * (samples.total // num_bins) + bins.minimum(samples.total % num_bins)
+    return torch.searchsorted(samples.before, places)
 
 
 def _in_bins(cumulated: Tensor, bounds: Tensor) -> Tensor:
-    """Return what each bin adds to cumulative sums of the samples: (R, N + 1) -> (R, B)."""
+    """Return what each bin adds to cumulative sums of the samples: (R, N + 1) -> (R, B).
+
+    bounds: how many samples, by rising confidence, lie before each edge of the bins, (R, B + 1) or (1, B + 1).
+    """
     return cumulated.gather(1, bounds.expand(len(cumulated), -1)).diff(dim=1)
 
 
@@ -96,12 +103,11 @@ def reliability(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_b
     """Bin samples by confidence, the largest probability: B equal intervals (lo, hi] of [0, 1]; 0 is in the first."""
     outcomes = outcomes_of(probs, labels)
     assert outcomes.weights is None, "a diagram is of samples that count once"
-    bounds = _bounds(outcomes, num_bins)
-    count, right, gap = (
-        _in_bins(sums, bounds)[0] for sums in (outcomes.ranked.before, outcomes.right_before, outcomes.gap_before)
-    )
-    accuracy = right / count
-    return Reliability(count.long(), gap / count + accuracy, accuracy)
+    bounds = _equal_width(outcomes.ranked, num_bins)
+    count = _in_bins(outcomes.ranked.before, bounds)[0]
+    accuracy = _in_bins(outcomes.right_before, bounds)[0] / count
+    confidence = _in_bins(outcomes.gap_before, bounds)[0] / count + accuracy
+    return Reliability(count.long(), confidence, accuracy)
 
 
 def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
@@ -111,7 +117,7 @@ def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int
     0.3
     """
     outcomes = outcomes_of(probs, labels)
-    gaps = _in_bins(outcomes.gap_before, _bounds(outcomes, num_bins))
+    gaps = _in_bins(outcomes.gap_before, _equal_width(outcomes.ranked, num_bins))
     return outcomes.value(ece_from_gaps(gaps, outcomes.total))
 
 
@@ -132,8 +138,10 @@ def adaptive_ece(
     """
     if binning not in ("interp", "split"):
         raise ValueError(f"binning must be 'interp' or 'split', got {binning!r}")
+    check_count("num_bins", num_bins)
     outcomes = outcomes_of(probs, labels)
-    gaps = _in_bins(outcomes.gap_before, _bounds(outcomes, num_bins, binning))
+    bounds_of = _interpolated if binning == "interp" else _split
+    gaps = _in_bins(outcomes.gap_before, bounds_of(outcomes.ranked, num_bins))
     return outcomes.value(ece_from_gaps(gaps, outcomes.total))
 
 
@@ -153,9 +161,8 @@ def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_
 
     The plug-in (confidence_b - accuracy_b)^2 is too large on average by the variance of accuracy_b, which the second
     term estimates without bias; a bin of one sample has no such estimate and keeps its plug-in. This is the L2 error:
-    it is not smaller than the L1 error, `ece`, except for the correction. (The bias of `ece` itself has no such closed
-    form; Roelofs et al., 2022, compare estimators.) The square is unbiased until it is cut at 0: for a calibrated model
-    the root is 0 about half of the time and 0.010 on average of 2,000 samples, where `ece` is 0.026.
+    it is not smaller than the L1 error, `ece`, except for the correction. The square is unbiased until it is cut at 0:
+    for a calibrated model the root is 0 about half of the time and 0.010 on average of 2,000 samples (`ece`: 0.026).
 
     >>> probs = torch.tensor([[0.7, 0.3]] * 4)
     >>> round(debiased_ece(probs, torch.tensor([0, 0, 1, 1])), 6)  # (0.7 - 0.5)^2 < 0.25 / 3
@@ -164,12 +171,13 @@ def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_
     0.7
     """
     outcomes = outcomes_of(probs, labels)
-    bounds = _bounds(outcomes, num_bins)
+    bounds = _equal_width(outcomes.ranked, num_bins)
     count = _in_bins(outcomes.ranked.before, bounds)
     gap = _in_bins(outcomes.gap_before, bounds) / count.clamp(min=1)
     accuracy = _in_bins(outcomes.right_before, bounds) / count.clamp(min=1)
     terms = gap.square() - accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
-    return outcomes.value(((count * terms).sum(dim=1) / outcomes.total).clamp(min=0).sqrt())
+    squared = (count * terms).sum(dim=1) / outcomes.total
+    return outcomes.value(squared.clamp(min=0).sqrt())
 
 
 CLASSIFICATION: dict[str, Callable[..., Value]] = {

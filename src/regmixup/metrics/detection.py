@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regmixup.config import check_number
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.ranked import Ranked, Value, positions
+from regmixup.metrics.ranked import Ranked, Value
 from regmixup.types import as_tensor
 
 TPR = 0.95
@@ -49,15 +49,10 @@ def check_correct(correct: Tensor | None, total: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ScorePair:
-    """The scores of two sets, sorted: in- and out-of-distribution samples, or right and wrong predictions.
-
-    The scores of the second, `outside`, should be larger. ood_among_id: how many of the scores `inside` are < and <=
-    each of the others, (M,) both.
-    """
+    """The sorted scores of in- and out-of-distribution samples, or of right and wrong predictions: `outside` larger."""
 
     inside: Ranked
     outside: Ranked
-    ood_among_id: tuple[Tensor, Tensor]
 
     @classmethod
     def of(cls, id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair:
@@ -78,8 +73,7 @@ class ScorePair:
     @classmethod
     def _sorted(cls, id_scores: Tensor, ood_scores: Tensor) -> ScorePair:
         common = torch.promote_types(id_scores.dtype, ood_scores.dtype)
-        inside, outside = Ranked.of(id_scores.to(common)), Ranked.of(ood_scores.to(common))
-        return cls(inside, outside, positions(inside.values, outside.values))
+        return cls(Ranked.of(id_scores.to(common)), Ranked.of(ood_scores.to(common)))
 
     def weighted(self, id_weights: Tensor, ood_weights: Tensor) -> ScorePair:
         """Return the same scores with weights (R, N) and (R, M)."""
@@ -88,8 +82,8 @@ class ScorePair:
     @cached_property
     def weight_below(self) -> tuple[Tensor, Tensor]:
         """(R, M) both: the weight of the scores inside that are <, and <=, each of the scores outside."""
-        below, below_or_tied = self.ood_among_id
-        return self.inside.weight_before(below), self.inside.weight_before(below_or_tied)
+        scores = self.outside.values
+        return self.inside.weight_below(scores), self.inside.weight_below(scores, tied=True)
 
     @cached_property
     def won(self) -> Tensor:
@@ -128,17 +122,17 @@ def aupr(
     inside, outside = pair.inside, pair.outside
     if positive == "ood":
         wanted = outside
-        hits = outside.total - outside.weight_before(torch.searchsorted(outside.values, outside.values))
-        false = inside.total - pair.weight_below[0]
+        hits = outside.total - outside.weight_below(outside.values)
+        false_alarms = inside.total - pair.weight_below[0]
     elif positive == "id":
         wanted = inside
-        hits = inside.weight_before(torch.searchsorted(inside.values, inside.values, right=True))
-        false = outside.weight_before(torch.searchsorted(outside.values, inside.values, right=True))
+        hits = inside.weight_below(inside.values, tied=True)
+        false_alarms = outside.weight_below(inside.values, tied=True)
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
     # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those. Where a
     # resample has nothing at or beyond a threshold, 0 / 0 counts 0 times.
-    precision = hits / false.add_(hits).clamp_(min=1)
+    precision = hits / false_alarms.add_(hits).clamp_(min=1)
     return pair.value(precision.mul_(wanted.times).sum(dim=1, keepdim=True) / wanted.total)
 
 
@@ -210,11 +204,12 @@ def roc_curve(id_scores: Tensor, ood_scores: Tensor) -> RocCurve:
     pair = ScorePair.of(id_scores, ood_scores)
     inside, outside = precise(pair.inside.values), precise(pair.outside.values)
     levels = torch.cat([inside, outside]).unique().flip(0)
-    flagged, detected = (
-        torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(scores, levels)) / len(scores)])
-        for scores in (inside, outside)
-    )
-    return RocCurve(torch.cat([levels.new_full((1,), torch.inf), levels]), flagged, detected)
+
+    def shares(scores: Tensor) -> Tensor:
+        return torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(scores, levels)) / len(scores)])
+
+    thresholds = torch.cat([levels.new_full((1,), torch.inf), levels])
+    return RocCurve(thresholds, fpr=shares(inside), tpr=shares(outside))
 
 
 DETECTION: dict[str, Callable[..., Value]] = {

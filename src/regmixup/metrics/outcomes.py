@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class Outcomes:
                 confidence,
                 predicted == classes,
                 nll=-precise(part.gather(1, classes[:, None]).squeeze(1)).log() if terms else None,
-                brier=_minus_one_hot(precise(part), classes).square_().sum(dim=1) if terms else None,
+                brier=_distances_to_label(precise(part), classes) if terms else None,
             )
 
         return cls.joined(in_order(read, probs, _PIECE))
@@ -63,10 +64,13 @@ class Outcomes:
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
         """Join the outcomes of consecutive samples."""
-        columns = ((part.confidence, part.correct, part.nll, part.brier) for part in parts)
-        confidence, correct, *terms = zip(*columns, strict=True)
-        nll, brier = (torch.cat(column) if None not in column else None for column in terms)
-        return cls(torch.cat(confidence), torch.cat(correct), nll, brier)
+        parts = list(parts)
+
+        def column(name: str) -> Any:
+            tensors = [getattr(part, name) for part in parts]
+            return torch.cat(tensors) if tensors[0] is not None else None
+
+        return cls(column("confidence"), column("correct"), nll=column("nll"), brier=column("brier"))
 
     def weighted(self, weights: Tensor) -> Outcomes:
         """Return the same outcomes with weights (R, N)."""
@@ -148,9 +152,9 @@ def _largest(probs: Tensor) -> tuple[Tensor, Tensor]:
     return largest, place
 
 
-def _minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return p_ik - 1[y_i = k], (N, K)."""
-    return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0))
+def _distances_to_label(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return sum_k (p_ik - 1[y_i = k])^2, (N,)."""
+    return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0)).square_().sum(dim=1)
 
 
 def equal_width_edges(num_bins: int, like: Tensor) -> Tensor:

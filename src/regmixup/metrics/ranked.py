@@ -75,22 +75,13 @@ class Ranked:
         torch.cumsum(products, dim=1, out=sums[:, 1:])
         return sums
 
-    def weight_before(self, places: Tensor) -> Tensor:
-        """Return the weight of the samples before each place (M,): (R, M)."""
-        return take_columns(self.before, places)
+    def weight_below(self, values: Tensor, *, tied: bool = False) -> Tensor:
+        """Return the weight of the samples whose value is < each of these (M,), or <= it if `tied`: (R, M)."""
+        return take_columns(self.before, torch.searchsorted(self.values, values, right=tied))
 
     def value_at(self, weight: Tensor) -> Tensor:
         """Return the value of the first sample up to which more than this weight (R, M) lies, (R, M)."""
         return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
-
-
-def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the `ordered` numbers that are < each of the `values`, and those that are <= it.
-
-    >>> positions(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]))
-    (tensor([0, 1]), tensor([0, 3]))
-    """
-    return torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
 
 
 def take_columns(rows: Tensor, order: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regmixup.metrics.detection import ScorePair, auroc, check_correct, check_vector
 from regmixup.metrics.pieces import precise
-from regmixup.metrics.ranked import Value, positions
+from regmixup.metrics.ranked import Value
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside, pair.outside
     total = right.total + wrong.total
-    below, below_or_tied = pair.weight_below
-    before, up_to = positions(wrong.values, wrong.values)
-    first, last = below + wrong.weight_before(before), below_or_tied + wrong.weight_before(up_to)
+    right_below, right_up_to = pair.weight_below
+    first = right_below + wrong.weight_below(wrong.values)
+    last = right_up_to + wrong.weight_below(wrong.values, tied=True)
     ranks = precise(torch.arange(1, int(total.max()) + 1, device=total.device))
     harmonic = torch.cat([ranks.new_zeros(1), ranks.reciprocal().cumsum(0)])
 

@@ -90,5 +90,5 @@ class GaussianProcess(nn.Module):
 
 def orthogonal_features(inputs: int, outputs: int) -> Tensor:
     """Draw random directions (D, F), orthogonal in blocks of `inputs` columns, with the lengths of Gaussian vectors."""
-    blocks = [nn.init.orthogonal_(torch.empty(inputs, inputs)) for _ in range(-(-outputs // inputs))]
+    blocks = [nn.init.orthogonal_(torch.empty(inputs, inputs)) for _ in range(math.ceil(outputs / inputs))]
     return torch.cat(blocks, dim=1)[:, :outputs] * torch.randn(inputs, outputs).norm(dim=0)

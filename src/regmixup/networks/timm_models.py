@@ -48,9 +48,10 @@ def timm_backbone(
     image_size: (height, width); the input size of architectures that have a fixed one, as most transformers do.
     """
     settings: dict[str, Any] = {} if dropout is None else {"drop_rate": 0.0}
+    key = (network, in_channels, image_size)
     try:
         model = _create(network, in_channels, image_size, num_classes=0, **settings)
-        if (key := (network, in_channels, image_size)) not in _TRIALS:
+        if key not in _TRIALS:
             _TRIALS[key] = _trial(model, (in_channels, *image_size))
     except Exception as error:  # timm's architectures refuse in many ways, bare assertions among them
         sizes = f"image_size={image_size}, in_channels={in_channels}"
@@ -178,7 +179,8 @@ def published_config(
 
     input_shape: (C, H, W). crop: the side of the central crop and that of the image which it is cut from.
     """
-    known, (channels, height, width) = published(network), input_shape
+    known = published(network)
+    channels, height, width = input_shape
     side, resized = crop
     share = side / resized
     if side // share != resized:  # timm divides again and rounds down

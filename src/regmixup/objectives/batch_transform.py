@@ -48,7 +48,8 @@ class BatchTransform:
         check_fields(self)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as rm.RegMixup(), got {self.objective!r}")
-        for side in self.objective.sides if isinstance(self.objective, Alternate) else (self.objective,):
+        sides = self.objective.sides if isinstance(self.objective, Alternate) else (self.objective,)
+        for side in sides:
             _check_cross_entropy(side)
 
     def __call__(

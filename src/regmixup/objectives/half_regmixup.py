@@ -61,8 +61,8 @@ class HalfRegMixup(RegMixup):
     """
 
     share: InnerShare = 0.5
-    """Share of the images that is forwarded clean, above 0 and below 1: n is round(share N), within 1 and N -
-    1. A batch of 1 pairs with itself, so its mixed image is the clean one; it is forwarded as both."""
+    """Share of the images that is forwarded clean, above 0 and below 1: n is round(share N), from 1 to N - 1. A batch
+    of 1 pairs with itself, so its mixed image is the clean one; it is forwarded as both."""
 
     def num_clean(self, batch_size: int) -> int:
         """Return n, the size of S."""

@@ -87,6 +87,7 @@ class _Turning:
         if self.loss is not None:
             return self.model(images)
         upright = images[: self.count]
+        # Copies into the memory order of the images, which rot90 does not keep.
         turned = [torch.empty_like(upright).copy_(torch.rot90(upright, quarters, (2, 3))) for quarters in (1, 2, 3)]
         features = self.model.features(torch.cat([images, *turned]))
         rotated = torch.cat([features[: len(upright)], features[len(images) :]])

@@ -105,8 +105,8 @@ def check_held_out(
     if held_out.role in wrong:
         raise ValueError(f"{refusal}, its role is {held_out.role}")
     for predictions in reported:
-        same_name = held_out.dataset == predictions.dataset != "" and len(held_out) == len(predictions)
-        if same_name or share_samples(held_out, predictions):
+        same_name = held_out.dataset != "" and held_out.dataset == predictions.dataset
+        if (same_name and len(held_out) == len(predictions)) or share_samples(held_out, predictions):
             raise ValueError(f"{refusal}, it is {predictions.dataset or 'a set'} that is reported, by name or content")
 
 

@@ -19,7 +19,7 @@ from regmixup.config import Checked, CountOrZero, InnerShare, NotNegative
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
 from regmixup.posthoc.temperature import check_logits
-from regmixup.types import refuse_probs
+from regmixup.types import check_probs, refuse_probs
 
 _PIECE = 2**22
 
@@ -63,9 +63,11 @@ class Conformal(Checked):
     def fit_probs(self, probs: Tensor, labels: Tensor) -> FittedConformal:
         """Fit on probabilities (N, K), where they are not the softmax of some logits."""
         probs, labels = check_logits(probs, labels, name="probs")
+        check_probs(probs)
         parts = [self._scores(probs[rows]).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)]
         scores = torch.cat(parts).squeeze(1)
-        count, place = len(scores), needed_count(self.level, len(scores) + 1)
+        count = len(scores)
+        place = needed_count(self.level, count + 1)
         if place > count:
             # The smallest n with (n + 1) level <= n; the slack undoes the rounding of 0.9 / (1 - 0.9).
             least = math.ceil(self.level / (1 - self.level) - 1e-9)
@@ -102,10 +104,10 @@ class FittedConformal:
     num_classes: int | None = None
 
     def __call__(self, logits: Tensor) -> Tensor:
-        logits = torch.as_tensor(logits).detach()
-        if logits.isnan().any():
-            raise ValueError("logits must be numbers, got NaN")
-        return self.of_probs(precise(logits).softmax(dim=-1))
+        probs = precise(torch.as_tensor(logits).detach()).softmax(dim=-1)
+        if probs.isnan().any():
+            raise ValueError("logits must be numbers, got NaN, +inf or a row of -inf")
+        return self.of_probs(probs)
 
     def of_probs(self, probs: Tensor) -> Tensor:
         """Return the sets for probabilities (N, K)."""

@@ -29,7 +29,10 @@ from regmixup.types import Predictions
 
 _CHUNK = 2**22
 # 1, 2, 4 and 6 in every decade: contains all that the paper selected (1, 0.6, 4 and 0.1).
-_GRID = (*(float(f"{digit}e{exponent}") for exponent in range(-3, 3) for digit in (1, 2, 4, 6)), 1000.0)
+_GRID = (
+    0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.6,
+    1.0, 2.0, 4.0, 6.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0, 600.0, 1000.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,8 @@ class LastLayerLaplace(Posthoc):
         features = required(train, "features", "LastLayerLaplace")
         required(train, "head_weight", "LastLayerLaplace")
         check_held_out(train, role="train")
-        a, g = map(torch.linalg.eigh, self.factors(features, train.logits))
+        of_features, of_logits = self.factors(features, train.logits)
+        a, g = torch.linalg.eigh(of_features), torch.linalg.eigh(of_logits)
         fitted = FittedLaplace(
             laplace=self,
             prior_variance=self.prior_variance if self.prior_variance is not None else self.grid[0],
@@ -130,8 +134,10 @@ class LastLayerLaplace(Posthoc):
 
     def _tuned(self, fitted: FittedLaplace, validation: Predictions) -> FittedLaplace:
         """Return the member of the grid with the smallest validation ECE, the first of equals."""
-        maps = (replace(fitted, prior_variance=prior_variance) for prior_variance in self.grid)
-        errors = [float(ece(probabilities(tried(validation)), validation.labels)) for tried in maps]
+        errors: list[float] = []
+        for prior_variance in self.grid:
+            predictions = replace(fitted, prior_variance=prior_variance)(validation)
+            errors.append(ece(probabilities(predictions), validation.labels))
         best = errors.index(min(errors))
         if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
             warnings.warn(

@@ -93,13 +93,15 @@ def monte_carlo(
     """
     check_number("temperature", temperature, above=0)
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    generator, draw = torch.Generator().manual_seed(seed), noise.draw if noise is not None else _draw
+    generator = torch.Generator().manual_seed(seed)
+    draw = noise.draw if noise is not None else _draw
     classes = logits.shape[1]
     rows = max(1, _CHUNK // (_GROUP * samples * classes)) * _GROUP
     probs = []
     for mean, spread in zip(logits.split(rows), variance.split(rows), strict=True):
         whole = math.ceil(len(mean) / _GROUP) * _GROUP
-        centre, scale = (mean.to(exact) / temperature)[..., None], spread.to(exact).sqrt() / temperature
+        centre = (mean.to(exact) / temperature)[..., None]
+        scale = spread.to(exact).sqrt() / temperature
         drawn = draw(generator, (whole, samples, classes), centre)[: len(mean)]
         if basis is None:
             sampled = centre + scale[..., None] * drawn

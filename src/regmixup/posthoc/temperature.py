@@ -58,8 +58,10 @@ class TemperatureScaling(Checked):
         logits, labels = check_logits(logits, labels)
         refuse_probs(logits)
         grid = self._grid().to(logits.device)
-        fitted = self._fitted(grid, *smallest_ece(logits, labels, grid, self.num_bins))
-        before, after = (float(F.cross_entropy(scaled.double(), labels)) for scaled in (logits, fitted(logits)))
+        place, error = smallest_ece(logits, labels, grid, self.num_bins)
+        fitted = self._fitted(grid, place, error)
+        before = float(F.cross_entropy(logits.double(), labels))
+        after = float(F.cross_entropy(fitted(logits).double(), labels))
         if after > WORSE * before:
             warnings.warn(
                 f"the best temperature by ECE, {fitted.temperature:g}, makes the NLL of the {len(labels)} validation "
@@ -76,22 +78,24 @@ class TemperatureScaling(Checked):
         grid: where the ECE has several valleys, it can miss the deepest.
         """
         grid = self._grid()
-        objectives: dict[int, float] = {}
+        errors: dict[int, float] = {}
 
-        def best_of(indices: range) -> int:
-            for i in indices:
-                if i not in objectives:
-                    probs = probs_at(round(float(grid[i]), 9)).double()
-                    objectives[i] = ece(probs, labels, num_bins=self.num_bins)
-            return min(sorted(objectives), key=objectives.__getitem__)
+        def search(places: range) -> int:
+            """Try those of the places that are new; return the best of all so far."""
+            for place in places:
+                if place not in errors:
+                    probs = probs_at(round(float(grid[place]), 9)).double()
+                    errors[place] = ece(probs, labels, num_bins=self.num_bins)
+            return min(errors, key=lambda place: (errors[place], place))
 
         # The widest of 1, 10 and 100 steps of the grid that is no more than about 0.1.
-        coarse = max(stride for stride in (1, 10, 100) if stride == 1 or stride * self.step < 0.11)
-        best = best_of(range(0, len(grid), coarse))
-        while coarse > 1:
-            best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), coarse // 10))
-            coarse //= 10
-        return self._fitted(grid, best, objectives[best])
+        stride = max(steps for steps in (1, 10, 100) if steps == 1 or steps * self.step < 0.11)
+        best = search(range(0, len(grid), stride))
+        while stride > 1:
+            first, last = max(best - stride, 0), min(best + stride, len(grid) - 1)
+            stride //= 10
+            best = search(range(first, last + 1, stride))
+        return self._fitted(grid, best, errors[best])
 
     def _grid(self) -> Tensor:
         count = round((self.high - self.low) / self.step) + 1

@@ -49,7 +49,7 @@ def smallest_ece(logits: Tensor, labels: Tensor, temperatures: Tensor, num_bins:
         intervals = halves
         borders = {place for interval in intervals for place in interval}
         confidences = {place: confidences[place] for place in borders}
-    best = min(sorted(errors), key=errors.__getitem__)
+    best = min(errors, key=lambda place: (errors[place], place))
     return best, errors[best]
 
 

@@ -18,7 +18,6 @@ from regmixup.metrics.pieces import precise
 _CHUNK = 2**22
 _DISTANCES = 2**25  # at a time
 
-
 FittedScore = Callable[[Tensor], Tensor]
 """From features (N, D) to float64 scores (N,), larger for samples more out-of-distribution."""
 
@@ -36,6 +35,12 @@ def in_pieces(
         raise ValueError(f"features must be (N, {width}), as those of the fit, got {tuple(features.shape)}")
     rows = max(1, _DISTANCES // bank if bank else _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
+
+
+def mean_of(function: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
+    """Return the mean of function(features) over the samples, computed as in `in_pieces`."""
+    sums = in_pieces(lambda piece: function(piece).sum(dim=0, keepdim=True), features)
+    return sums.sum(dim=0) / len(features)
 
 
 def train_features(features: Tensor) -> Tensor:
@@ -71,8 +76,7 @@ class KNN(Checked):
         check_neighbours(k, features)
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
-        sums = in_pieces(lambda piece: normalize(piece).sum(dim=0, keepdim=True), features)
-        centre = sums.sum(dim=0) / len(features)
+        centre = mean_of(normalize, features)
         bank = in_pieces(lambda piece: (normalize(piece) - centre).to(exact), features)
         squares = bank.square().sum(dim=1)
 

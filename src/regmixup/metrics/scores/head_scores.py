@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from regmixup.config import Bounds, Checked, Count, check_number
-from regmixup.metrics.pieces import precise
-from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces, train_features
+from regmixup.metrics.pieces import pieces_of, precise
+from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_pieces, mean_of, train_features
 from regmixup.metrics.scores.logit_scores import energy
 from regmixup.types import as_tensor
 
+_CHUNK = 2**22
 Percentile = Annotated[float, Bounds(check_number, least=0, most=100)]
 
 
@@ -88,8 +89,8 @@ class ASH(Checked):
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every sample, (N, D). At least one number of each is left."""
-        left, factor = _strongest("ASH", features, self.percentile)
-        return torch.zeros_like(features).scatter(1, left.indices, left.values * factor)
+        kept, factor = _strongest("ASH", features, self.percentile)
+        return torch.zeros_like(features).scatter(1, kept.indices, kept.values * factor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +125,11 @@ def _strongest(score: str, features: Tensor, percentile: float) -> tuple[torch.r
     if bool((features < 0).any()):
         raise ValueError(f"{score} needs features >= 0, as after a ReLU, got {float(features.min()):g}")
     width = features.shape[1]
-    left = features.topk(max(1, width - round(width * percentile / 100)), dim=1)
+    kept = features.topk(max(1, width - round(width * percentile / 100)), dim=1)
     total = features.sum(dim=1, keepdim=True)
     # A feature of zeros stays one: 0 / 0 would not.
-    return left, torch.where(total > 0, total / left.values.sum(dim=1, keepdim=True), 1).exp()
+    ratio = torch.where(total > 0, total / kept.values.sum(dim=1, keepdim=True), 1)
+    return kept, ratio.exp()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +155,9 @@ class ViM(Checked):
             raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
         origin = -torch.linalg.pinv(head.weight) @ head.bias
         moment = origin.new_zeros(width, width)
-
-        def gather(piece: Tensor) -> Tensor:
-            moment.addmm_((piece - origin).T, piece - origin)
-            return head(piece).amax(dim=1)
-
-        largest = in_pieces(gather, features).mean()
+        for rows in pieces_of(features, _CHUNK):
+            from_origin = precise(features[rows]) - origin
+            moment.addmm_(from_origin.T, from_origin)
         residual = torch.linalg.eigh(moment / len(features)).eigenvectors[:, : width - dim]
 
         def residual_length(piece: Tensor) -> Tensor:
@@ -167,6 +166,7 @@ class ViM(Checked):
         length = in_pieces(residual_length, features).mean()
         if not length > 0:
             raise ValueError(f"features must leave their principal space, got none that does for dim {dim}")
+        largest = in_pieces(lambda piece: head(piece).amax(dim=1), features).mean()
         alpha = float(largest / length)
 
         def virtual(piece: Tensor) -> Tensor:
@@ -199,8 +199,7 @@ class FDBD:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = train_features(features)
         head = LinearHead.of(head_weight, head_bias, features.shape[1])
-        sums = in_pieces(lambda piece: piece.sum(dim=0, keepdim=True), features)
-        mean = sums.sum(dim=0) / len(features)
+        mean = mean_of(lambda piece: piece, features)
         # The faster way to compute them cancels digits.
         apart = torch.cdist(head.weight, head.weight, compute_mode="donot_use_mm_for_euclid_dist")
         # Between a class and itself, or one of the same weights, there is no boundary.

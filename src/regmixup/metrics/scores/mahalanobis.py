@@ -45,9 +45,11 @@ class Mahalanobis(Checked):
         within = moments.scatter / len(features)
         covariances = [within]
         if self.covariance == "classwise":
-            members = [index == c for c in range(num_classes)]
-            classes = [ClassMoments.of(features[chosen], 0 * index[chosen], 1) for chosen in members]
-            covariances = [of_class.scatter / of_class.count for of_class in classes]
+            covariances = []
+            for c in range(num_classes):
+                members = features[index == c]
+                alone = ClassMoments.of(members, index.new_zeros(len(members)), 1)
+                covariances.append(alone.scatter / alone.count)
         centre, _ = moments.between()
         ridge = self.jitter * float(within.trace()) / len(within)
         nearest = squared_distance(moments.mean - centre, covariances, ridge)
@@ -107,7 +109,7 @@ def squared_distance(means: Tensor, covariances: Iterable[Tensor], ridge: float)
         distance = features.new_full((len(features),), torch.inf)
         white = features.T
         for c, mean in enumerate(white_means):
-            if c < len(factors):
+            if c < len(factors):  # only once where all classes share a covariance
                 white = torch.linalg.solve_triangular(factors[c], features.T, upper=False)
             distance = torch.minimum(distance, (white - mean[:, None]).square().sum(dim=0))
         return distance
