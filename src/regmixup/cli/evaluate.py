@@ -110,7 +110,7 @@ def _check(verb: EvaluateVerb) -> None:
     check_file("--html", verb.html, ".html")
     against = (verb.against_val, verb.against_train, *verb.against_ood, *verb.against_shift)
     read = (verb.predictions, verb.labels, verb.val, verb.train, *verb.ood, *verb.shift, verb.against, *against)
-    if verb.out is not None and verb.out in read:
+    if verb.out is not None and verb.out.resolve() in [path.resolve() for path in read if path is not None]:
         raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
     if verb.against is None and any(against):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
@@ -137,15 +137,14 @@ def _load_models(verb: EvaluateVerb) -> list[ModelPredictions]:
 
 def _read_groups(verb: EvaluateVerb, ood: Sequence[Predictions]) -> dict[str, list[str]]:
     """Return the names of the OOD sets in each group."""
-    names = {str(path): predicted.dataset for path, predicted in zip(verb.ood, ood, strict=True)}
+    names = {path: predicted.dataset for path, predicted in zip(verb.ood, ood, strict=True)}
     groups: dict[str, list[str]] = {}
     for text in verb.group:
         group, _, files = text.partition("=")
-        listed = [str(Path(file)) for file in files.split(",")]
+        listed = [Path(file).expanduser() for file in files.split(",")]
         if group in ("", *groups) or not names.keys() >= {*listed}:
-            contract = (
-                f"must be NAME=FILE,FILE of files that --ood names ({', '.join(names) or 'none'}), each name once"
-            )
+            known = ", ".join(map(str, names)) or "none"
+            contract = f"must be NAME=FILE,FILE of files that --ood names ({known}), each name once"
             raise ValueError(f"--group {contract}, got {text!r}")
         groups[group] = [names[file] for file in listed]
     return groups
