@@ -269,9 +269,11 @@ def thumbnail(image: Any, *, side: int = SIDE) -> str:
 
     if isinstance(image, Tensor):
         levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
-        image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
+        image = levels.cpu().permute(1, 2, 0).numpy()
     if isinstance(image, np.ndarray) and image.dtype.kind == "f":
         image = (image * 255).round().clip(0, 255).astype(np.uint8)
+    if isinstance(image, np.ndarray) and image.shape[2:] == (1,):
+        image = image[:, :, 0]
     if isinstance(image, (str, Path)):
         with Image.open(image) as opened:
             opened.draft("RGB", (side, side))
@@ -281,6 +283,8 @@ def thumbnail(image: Any, *, side: int = SIDE) -> str:
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     file, small = io.BytesIO(), max(picture.size) <= SIDE
     if small:
+        if picture.mode in ("CMYK", "YCbCr"):  # which PNG does not have
+            picture = picture.convert("RGB")
         picture.save(file, "PNG", optimize=True)
     else:
         picture = picture.convert("RGB")
