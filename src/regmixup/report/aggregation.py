@@ -172,7 +172,8 @@ class Aggregation:
         overall = best_of(shown, higher_is_better=higher) if len(singles) < len(shown) else set()
         marked = {}
         for label, cell in cells.items():
-            p, better = comparisons.get(label), None
+            p = comparisons.get(label)
+            better = None
             if p is not None and p < LEVEL and higher is not None:
                 better = (cell.mean > cells[REFERENCE].mean) == higher
             marked[label] = replace(cell, best=label in best, best_overall=label in overall, p=p, better=better)

@@ -27,7 +27,7 @@ from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.figures import pooled_figures, pooled_history
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
-from regmixup.report.script_data import Cells, script_constants
+from regmixup.report.script_data import VERDICTS, Cells, script_constants
 from regmixup.report.units import unit_of, units_of
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
@@ -232,9 +232,10 @@ class _IntervalCells(Cells):
         difference = self.differences.get(row.quantity)
         better = difference.better if difference is not None else None  # of the first model
         if difference is not None and first:
-            mark, cell = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better], _value_cell(row.metric, difference)
-            facts.append(mark + cell.text + (f" ({cell.bounds})" if cell.bounds else ""))
-        verdict = {True: 1, False: -1, None: 0}[better] if first else 0
+            mark = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better]
+            cell = _value_cell(row.metric, difference)
+            facts.append(f"{mark}{cell.text} ({cell.bounds})" if cell.bounds else f"{mark}{cell.text}")
+        verdict = VERDICTS[better] if first else 0
         best = int(better == first)  # the second where the first is worse
         return [mean, None, row.n, None, verdict, best, None, [*filter(None, facts)]]
 

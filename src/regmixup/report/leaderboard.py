@@ -55,7 +55,6 @@ class Leaderboard:
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    heads = [column.title + arrow(column.metric) for column in columns]
     lines: dict[str, list[ValueCell | None]] = {}
     for label in setting.labels:
         measured = [_measured(setting, column, label) for column in columns]
@@ -66,9 +65,12 @@ def leaderboard(setting: Setting) -> Leaderboard:
         f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean, "
         f"{units}. Minutes of training as recorded, on {devices}"
     )
-    heads = ["method", *heads, "images forwarded", "minutes"]
+    titles = [column.title + arrow(column.metric) for column in columns]
+    heads = ["method", *titles, "images forwarded", "minutes"]
     if setting.ranked:
-        caption, heads, ranks = f"{caption}. {rank_caption(setting)}", [*heads, "mean rank ↓"], mean_ranks(setting)
+        caption += f". {rank_caption(setting)}"
+        heads.append("mean rank ↓")
+        ranks = mean_ranks(setting)
         for label, cells in lines.items():
             cells.append(ValueCell(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
     return Leaderboard(caption, heads, lines)
@@ -105,7 +107,7 @@ def rank_caption(setting: Setting) -> str:
     over = f"over {', '.join(_ranked(setting))}"
     if not (seeds := _shared_seeds(setting)):
         return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
-    which = f"by means over seed{'s' * (len(seeds) > 1)} {_worded(seeds)}"
+    which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {_worded(seeds)}"
     if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
         which += f", which all candidates have ({_listed_seeds(setting)})"
     return f"Mean rank: {over}; {which}; of equal ones the training that forwards fewer images comes first"
@@ -163,12 +165,13 @@ def _columns(setting: Setting) -> list[_Column]:
 
 
 def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None:
-    unit, values = unit_of(column.metric), [*setting.aggregation.average(column.quantities, label).values()]
+    values = [*setting.aggregation.average(column.quantities, label).values()]
     if not values:
         return None
+    unit, mean = unit_of(column.metric), fmean(values)
     bounds = mean_interval(values)
     interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
-    return ValueCell(unit.factor * fmean(values), unit.write(fmean(values)), interval)
+    return ValueCell(unit.factor * mean, unit.write(mean), interval)
 
 
 def _images(run: RunRecord) -> ValueCell | None:

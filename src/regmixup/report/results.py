@@ -135,11 +135,10 @@ class Results:
         for row in self.rows:
             if (row.run, row.method) in places:
                 rows[places[row.run, row.method]].append(row)
-        # A grid may vary the network and the train set, too.
-        titles = {
-            name: shortened([*dict.fromkeys(_title(run.config) for run in members)], 3)
-            for name, members in runs.items()
-        }
+        titles = {}
+        for name, members in runs.items():  # a grid may vary the network and the train set, too
+            distinct = dict.fromkeys(_title(run.config) for run in members)
+            titles[name] = shortened([*distinct], 3)
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], runs[name], rows[name], ranked=self.ranked) for name in runs]
