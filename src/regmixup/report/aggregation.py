@@ -146,8 +146,7 @@ class Aggregation:
     def column(self, quantities: Sequence[Quantity]) -> dict[str, Cell | None]:
         """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
 
-        quantities: of one metric. A single quantity has the paper's number beside it. None stands where nothing was
-        measured.
+        quantities: of one metric. A single one has the paper's number beside it. None: nothing was measured.
         """
         seeds = {label: self.average(quantities, label) for label in self.labels}
         unit = unit_of(quantities[0].metric)
@@ -172,8 +171,7 @@ class Aggregation:
         overall = best_of(shown, higher_is_better=higher) if len(singles) < len(shown) else set()
         marked = {}
         for label, cell in cells.items():
-            p = comparisons.get(label)
-            better = None
+            p, better = comparisons.get(label), None
             if p is not None and p < LEVEL and higher is not None:
                 better = (cell.mean > cells[REFERENCE].mean) == higher
             marked[label] = replace(cell, best=label in best, best_overall=label in overall, p=p, better=better)

@@ -27,7 +27,7 @@ from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.figures import pooled_figures, pooled_history
 from regmixup.report.leaderboard import ValueCell
 from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
-from regmixup.report.script_data import VERDICTS, Cells, script_constants
+from regmixup.report.script_data import Cells, script_constants
 from regmixup.report.units import unit_of, units_of
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
@@ -67,8 +67,7 @@ def write_page(
     predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too.
     against: of a second model, which must have predicted the same images. images: of the test set and of OOD sets, by
     name, for examples of errors, unsure and wrongly accepted images. classes: their names. score: the OOD score of the
-    summary, by default entropy, and the maximum probability (MSP) beside it. bootstrap: behind the intervals; None
-    leaves them out.
+    summary, by default entropy with the maximum probability (MSP) beside it. bootstrap: of the intervals, or None.
     """
     model, other = _model(predictions), _model(against) if against is not None else None
     for name in images or {}:
@@ -235,7 +234,7 @@ class _IntervalCells(Cells):
             mark = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better]
             cell = _value_cell(row.metric, difference)
             facts.append(f"{mark}{cell.text} ({cell.bounds})" if cell.bounds else f"{mark}{cell.text}")
-        verdict = VERDICTS[better] if first else 0
+        verdict = {True: 1, False: -1, None: 0}[better] if first else 0
         best = int(better == first)  # the second where the first is worse
         return [mean, None, row.n, None, verdict, best, None, [*filter(None, facts)]]
 

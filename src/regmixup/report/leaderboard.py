@@ -57,8 +57,10 @@ def leaderboard(setting: Setting) -> Leaderboard:
     columns = _columns(setting)
     lines: dict[str, list[ValueCell | None]] = {}
     for label in setting.labels:
+        runs = setting.of(label)
+        minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
         measured = [_measured(setting, column, label) for column in columns]
-        lines[label] = [*measured, _images(setting.of(label)[0]), _minutes(setting.of(label))]
+        lines[label] = [*measured, _images(runs[0]), ValueCell(minutes, f"{minutes:.1f}", "")]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     units = units_of({column.title: column.metric for column in columns})
     caption = (
@@ -107,7 +109,7 @@ def rank_caption(setting: Setting) -> str:
     over = f"over {', '.join(_ranked(setting))}"
     if not (seeds := _shared_seeds(setting)):
         return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
-    which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {_worded(seeds)}"
+    which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
         which += f", which all candidates have ({_listed_seeds(setting)})"
     return f"Mean rank: {over}; {which}; of equal ones the training that forwards fewer images comes first"
@@ -119,17 +121,12 @@ def _shared_seeds(setting: Setting) -> list[int]:
 
 
 def _listed_seeds(setting: Setting) -> str:
-    """Return the seeds of the labels: those of most, then those of each label that has others.
-
-    "0, 1, 2; mixup: 0, 1"
-    """
-    seeds = {label: _worded(sorted(run.seed for run in setting.of(label))) for label in setting.labels}
+    """Return the seeds of most labels, then those of each label that has others: "0, 1, 2; mixup: 0, 1"."""
+    seeds = {}
+    for label in setting.labels:
+        seeds[label] = ", ".join(map(str, sorted(run.seed for run in setting.of(label))))
     usual, _ = Counter(seeds.values()).most_common(1)[0]
     return "; ".join([usual, *(f"{label}: {text}" for label, text in seeds.items() if text != usual)])
-
-
-def _worded(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
 
 
 def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
@@ -192,9 +189,3 @@ def _forwarded(run: RunRecord) -> float:
     epochs = config["epochs"] + config["cooldown_epochs"]
     passes = 2 if config.get("sharpness", "none") != "none" else 1
     return epochs * config.get("members", 1) * images_per_clean_image(config["objective"]) * passes
-
-
-def _minutes(runs: Sequence[RunRecord]) -> ValueCell:
-    """Return the mean minutes that a training took."""
-    minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
-    return ValueCell(minutes, f"{minutes:.1f}", "")

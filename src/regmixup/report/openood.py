@@ -83,10 +83,8 @@ def _mean(rows: Aggregation, label: str, score: str, group: str, wanted: Sequenc
             missing.append(name)
         used += (same_images or same_family)[:1]
     mean = _percent(rows.average([quantity(name) for name in used], label))
-    if not missing:
-        return mean, ""
     present = f" ({mean} over {', '.join(used)})" if mean else ""
-    return mean, f"{group} lacks {', '.join(missing)}{present}"
+    return mean, f"{group} lacks {', '.join(missing)}{present}" if missing else ""
 
 
 def _percent(values: Values) -> str:

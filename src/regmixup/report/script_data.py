@@ -20,8 +20,6 @@ LEAST_P = 0.001
 """Smaller p are shown as "p < 0.001"."""
 ON_SHIFT = {"accuracy": ("accuracy", "none"), **CALIBRATION}
 """Metrics of the table of corruptions by title: metric and posthoc."""
-VERDICTS = {True: 1, False: -1, None: 0}
-"""The verdict of a cell, by whether it is better."""
 
 Compact = list[float | int | None]
 """A cell for the script: mean, standard deviation, n, p against the reference, verdict (1 better, -1 worse, 0 neither),
@@ -69,7 +67,7 @@ def compact(cell: Cell | None) -> Compact | None:
         round(factor * cell.std, 2) if cell.n > 1 else None,
         cell.n,
         float(f"{cell.p:.2g}") if cell.p is not None else None,
-        VERDICTS[cell.better],
+        {True: 1, False: -1, None: 0}[cell.better],
         cell.best + 2 * cell.best_overall,
     ]
     return [*shown, round(factor * cell.paper.value, 2)] if cell.paper is not None else shown

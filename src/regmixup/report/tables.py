@@ -1,8 +1,6 @@
-"""The tables of a report: the main table first. Every format of it is written from here.
+"""The tables of a report, one line per method, the main table first: what they hold, whatever the format.
 
-`study_tables` makes one or two tables per setting, one line per method, from the setting's aggregation of rows.
-templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers` writes them
-as text and for the terminal.
+templates/ has how they look; `regmixup.report.writers` writes them as text and for the terminal.
 """
 
 from __future__ import annotations

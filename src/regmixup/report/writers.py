@@ -107,11 +107,7 @@ def _csv_cells(cell: Cell) -> list[object]:
     """Return mean, std, n, the paper's number and table, p and test, best, notes."""
     paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
     against = (cell.p, "welch") if cell.p is not None else ("", "")
-    best = []
-    if cell.best:
-        best.append("single")
-    if cell.best_overall:
-        best.append("overall")
+    best = [word for word, marked in (("single", cell.best), ("overall", cell.best_overall)) if marked]
     std = cell.std if cell.n > 1 else ""
     return [cell.mean, std, cell.n, *paper, *against, " ".join(best), " ".join(cell.notes)]
 
