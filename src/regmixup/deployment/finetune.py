@@ -45,7 +45,9 @@ def finetune(
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
     path: a folder of class folders, or one with train/ and val/ or test/, or a CSV table; see `folder.inspect`.
-    options: the fields of `deployment.request.Request`, which are flags of `regmixup finetune`, such as minutes=30.
+    options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
+    method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
+    risk, score, ood, export, tensorboard, seed, device, workers.
     say: called with every line about what was found and chosen. watch: called before all weights are trained, see
     `Watch`. advance: called with "reading" or "features", the number of images just done, and that of all.
 

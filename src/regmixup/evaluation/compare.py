@@ -135,8 +135,7 @@ def _differences(first: Rows, second: Rows, bootstrap: Bootstrap | None) -> dict
         if len(values):
             about = value if row.metric in BINNED else None
             bounds = bootstrap.interval(values, about=about, least=-math.inf)
-            better = None
-            if higher is not None and (bounds.low > 0 or bounds.high < 0):
-                better = (value > 0) == higher
+            apart = bounds.low > 0 or bounds.high < 0
+            better = (value > 0) == higher if apart and higher is not None else None
             differences[place] = Difference(value, bounds.low, bounds.high, better)
     return differences

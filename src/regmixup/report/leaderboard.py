@@ -165,8 +165,7 @@ def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None
     values = [*setting.aggregation.average(column.quantities, label).values()]
     if not values:
         return None
-    unit, mean = unit_of(column.metric), fmean(values)
-    bounds = mean_interval(values)
+    unit, mean, bounds = unit_of(column.metric), fmean(values), mean_interval(values)
     interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
     return ValueCell(unit.factor * mean, unit.write(mean), interval)
 
