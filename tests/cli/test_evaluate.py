@@ -80,6 +80,16 @@ def test_evaluate_is_told_where_the_labels_are(capsys, tmp_path):
     ]
 
 
+def test_the_table_of_rows_replaces_no_file_that_is_read_however_it_is_written(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    text = "label,logit_a,logit_b\n" + "a,2,1\n" * 9
+    (tmp_path / "mine.csv").write_text(text)
+    for out in ("mine.csv", tmp_path / "mine.csv"):
+        assert run("evaluate", "mine.csv", "--resamples", 0, "--out", out) == 2
+        assert f"--out must name another file than those that are read, got {out}" in capsys.readouterr().err
+    assert (tmp_path / "mine.csv").read_text() == text
+
+
 def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
     files = [logits_file(tmp_path / f"toy-c__fog__{severity}.npz", seed=severity) for severity in (1, 2)]
     words = ("--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 0, "--out", tmp_path / "rows.csv")
@@ -123,12 +133,13 @@ def test_the_summary_comes_first_and_says_where_the_rows_are(capsys, tmp_path):
     assert capsys.readouterr().out == text
 
 
-def test_groups_of_ood_sets_have_their_mean(capsys, tmp_path):
+def test_groups_of_ood_sets_have_their_mean(capsys, monkeypatch, tmp_path):
     mine, a, b = (logits_file(tmp_path / "mine.npz"), tmp_path / "a.npy", tmp_path / "b.npy")
     np.save(a, np.zeros((30, 4)))
     np.save(b, np.eye(4)[np.arange(30) % 4] * 9)
     words = (mine, "--ood", a, b, "--resamples", 0, "--out", tmp_path / "rows.csv", "--names", "mine", "first")
-    assert run("evaluate", *words, "--group", f"both={a},{b}", f"one={b}") == 0
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run("evaluate", *words, "--group", f"both={a},{b}", "one=~/b.npy") == 0
     rows = read_rows(tmp_path / "rows.csv")
     auroc = {row.dataset: row.value for row in rows if (row.metric, row.score) == ("auroc", "entropy")}
     assert auroc["both"] == (auroc["first"] + auroc["b"]) / 2

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.metrics import roc_curve as sklearn_roc
 
 from regmixup.evaluation import curves
@@ -135,3 +136,15 @@ def test_an_image_is_shown_alike_as_tensor_and_array_in_bytes_and_from_0_to_1():
     array = levels.permute(1, 2, 0).numpy()
     images = (levels, levels / 255, array, array / np.float32(255))
     assert len({curves.thumbnail(image) for image in images}) == 1
+
+
+def test_a_grey_image_is_shown_alike_with_and_without_a_dimension_for_its_channel():
+    array = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    images = (array, array[:, :, None], array[:, :, None] / np.float32(255), torch.from_numpy(array)[None])
+    assert len({curves.thumbnail(image) for image in images}) == 1
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "YCbCr"])
+def test_a_small_picture_in_colours_that_png_lacks_is_shown_in_rgb(mode):
+    picture = Image.new("RGB", (8, 8), (200, 40, 90)).convert(mode)
+    assert curves.thumbnail(picture) == curves.thumbnail(picture.convert("RGB"))

@@ -66,7 +66,7 @@ def test_rows_that_lost_a_line_are_refused_with_the_way_out(finished_study, tmp_
         load_results(folder)
 
 
-@pytest.mark.parametrize("key", ["rows_digest", "runs", "calibration"])
+@pytest.mark.parametrize("key", ["rows_digest", "runs", "calibration", "title", "rank"])
 def test_a_study_of_another_version_is_named(finished_study, tmp_path, key):
     shutil.copytree(finished_study.folder, tmp_path / "study")
     record = read_table(tmp_path / "study" / "study.json")

@@ -1,7 +1,6 @@
 """The command line: `regmixup VERB`, one module per verb, imported only when it is called.
 
-So every --help and `regmixup list` answer without importing torch. Flags are dataclass fields; only this package
-imports the CLI library.
+So every --help and `regmixup list` answer without torch. Flags are dataclass fields; only here the CLI library is used.
 """
 
 from __future__ import annotations

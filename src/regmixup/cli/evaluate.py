@@ -110,7 +110,7 @@ def _check(verb: EvaluateVerb) -> None:
     check_file("--html", verb.html, ".html")
     against = (verb.against_val, verb.against_train, *verb.against_ood, *verb.against_shift)
     read = (verb.predictions, verb.labels, verb.val, verb.train, *verb.ood, *verb.shift, verb.against, *against)
-    if verb.out is not None and verb.out in read:
+    if verb.out is not None and verb.out.resolve() in [path.resolve() for path in read if path is not None]:
         raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
     if verb.against is None and any(against):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
@@ -131,21 +131,23 @@ def _load_models(verb: EvaluateVerb) -> list[ModelPredictions]:
     models = [_load_model(verb, verb.predictions)]
     if verb.against is not None:
         models.append(_load_model(verb, verb.against, "against_"))
-    names = [*verb.names[: len(models)], *(model.name for model in models[len(verb.names) :])]
-    return [_rename(model, name, verb.names[len(models) :]) for model, name in zip(models, names, strict=True)]
+    renamed = []
+    for place, model in enumerate(models):
+        name = verb.names[place] if place < len(verb.names) else model.name
+        renamed.append(_rename(model, name, verb.names[len(models) :]))
+    return renamed
 
 
 def _read_groups(verb: EvaluateVerb, ood: Sequence[Predictions]) -> dict[str, list[str]]:
     """Return the names of the OOD sets in each group."""
-    names = {str(path): predicted.dataset for path, predicted in zip(verb.ood, ood, strict=True)}
+    names = {path: predicted.dataset for path, predicted in zip(verb.ood, ood, strict=True)}
     groups: dict[str, list[str]] = {}
     for text in verb.group:
         group, _, files = text.partition("=")
-        listed = [str(Path(file)) for file in files.split(",")]
+        listed = [Path(file).expanduser() for file in files.split(",")]
         if group in ("", *groups) or not names.keys() >= {*listed}:
-            contract = (
-                f"must be NAME=FILE,FILE of files that --ood names ({', '.join(names) or 'none'}), each name once"
-            )
+            known = ", ".join(map(str, names)) or "none"
+            contract = f"must be NAME=FILE,FILE of files that --ood names ({known}), each name once"
             raise ValueError(f"--group {contract}, got {text!r}")
         groups[group] = [names[file] for file in listed]
     return groups
@@ -176,16 +178,14 @@ def _rename(model: ModelPredictions, name: str, ood_names: Sequence[str]) -> Mod
     from regmixup.deployment.export import public_name
 
     sets = [model.test, *model.ood]
-    short = [public_name(predicted.dataset).removeprefix("folder:") for predicted in sets]
-    shown = [
-        title if short.count(title) == 1 else predicted.dataset for title, predicted in zip(short, sets, strict=True)
-    ]
-    shown[1 : 1 + len(ood_names)] = ood_names
-    test, *ood = (
-        replace(predicted, dataset=title, info={**predicted.info, _SOURCE: predicted.dataset})
-        for title, predicted in zip(shown, sets, strict=True)
-    )
-    return replace(model, name=name, test=test, ood=ood)
+    titles = [public_name(predicted.dataset).removeprefix("folder:") for predicted in sets]
+    renamed = []
+    for place, predicted in enumerate(sets):
+        title = titles[place] if titles.count(titles[place]) == 1 else predicted.dataset
+        if 1 <= place <= len(ood_names):
+            title = ood_names[place - 1]
+        renamed.append(replace(predicted, dataset=title, info={**predicted.info, _SOURCE: predicted.dataset}))
+    return replace(model, name=name, test=renamed[0], ood=renamed[1:])
 
 
 def _show_summary(console: Console, measured: Measured) -> None:

@@ -73,9 +73,11 @@ def _write_help(console: Console, verb: str, args: Sequence[str]) -> None:
     for paragraph in (ast.get_docstring(_find_class(file, name)) or "").split("\n\n"):
         # A line of an example is copied, so nothing breaks it but the terminal.
         console.print(f"\n{' '.join(paragraph.split())}", markup=False, soft_wrap=paragraph.startswith("Example"))
-    defaults = _train_defaults(args) if verb == "train" else values_of(Request()) if verb == "finetune" else {}
-    flags = [name for name in fields if name not in places]
-    for title, names in {"arguments": places, **GROUPS.get(verb, {"options": flags})}.items():
+    defaults = values_of(Request()) if verb == "finetune" else {}
+    if verb == "train":
+        defaults = _train_defaults(args)
+    groups = GROUPS.get(verb, {"options": [name for name in fields if name not in places]})
+    for title, names in {"arguments": places, **groups}.items():
         if names:
             print_group(console, title, {name: fields[name] for name in names}, defaults)
     if verb == "train":

@@ -65,11 +65,7 @@ class LiveProgress:
     def hooks(self, label: str, epochs: int) -> dict[str, Any]:
         """Add a run that starts, and return the callbacks of `rm.train` that show it."""
         self.begin(label, epochs)
-        return {
-            "on_start": self.start,
-            "on_step": partial(self.step, label),
-            "on_epoch": partial(self.epoch, label),
-        }
+        return {"on_start": self.start, "on_step": partial(self.step, label), "on_epoch": partial(self.epoch, label)}
 
     def start(self, execution: object) -> None:
         """Print how a run is executed, if it differs from the last one."""

@@ -117,7 +117,7 @@ def main(args: Sequence[str]) -> None:
 def choose_launcher(verb: StudyVerb) -> Launcher:
     """Return the launcher that the flags describe; a flag that belongs to the other one is an error."""
     names = ("ray_address", "gpus_per_run", "cpus_per_run")
-    for_ray = {name: value for name in names if (value := getattr(verb, name)) is not None}
+    for_ray = {name: getattr(verb, name) for name in names if getattr(verb, name) is not None}
     if verb.launcher == "ray":
         if verb.devices or verb.device:
             raise ValueError("--device and --devices must not be given with --launcher ray, which assigns them")
@@ -126,8 +126,10 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
         raise ValueError(f"--{next(iter(for_ray)).replace('_', '-')} must be given with --launcher ray")
     if verb.devices and verb.device:
         raise ValueError(f"give --device or --devices, got {verb.device} and {' '.join(verb.devices)}")
-    devices = all_devices() if verb.devices == ("all",) else verb.devices or (verb.device,)
-    return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
+    devices = all_devices() if verb.devices == ("all",) else verb.devices
+    if len(devices) > 1:
+        return Processes(devices)
+    return InTurn(devices[0] if devices else verb.device)
 
 
 def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:

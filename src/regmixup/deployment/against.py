@@ -94,9 +94,10 @@ class Comparison:
 
     def describe(self) -> str:
         """Return a line for each metric, then one sentence about the accuracy."""
-        (first, second), lines = self.values, []
+        first, second = self.values
+        lines = []
         for metric, (title, _, _) in METRICS.items():
-            means = [f"{method} {shown(metric, fmean(self.values[method][metric]))}" for method in self.values]
+            means = [f"{method} {shown(metric, fmean(folds[metric]))}" for method, folds in self.values.items()]
             mean, low, high = (shown(metric, bound, "+") for bound in self.effect(metric))
             lines.append(f"{title:<13}{', '.join(means)}; difference {mean} [{low}, {high}]")
         effect = self.effect("accuracy")
@@ -119,9 +120,8 @@ def compare(
 ) -> Comparison:
     """Train `method` and `against` on five folds of a folder of photographs, and compare them.
 
-    path, runs, say, watch, advance: as in `finetune`. options: the fields of `Request`. The epochs are those that fit
-    in `minutes` for all trainings together, but no fewer than `finetune` would train, or as given; a line says how
-    long it takes.
+    path, runs, say, watch, advance: as in `finetune`. options: the fields of `Request`. The epochs are as given,
+    or those that fit in `minutes` for all trainings together, but no fewer than `finetune` would train.
     """
     request = Request.of(options)
     _check(request, against)
@@ -131,12 +131,13 @@ def compare(
     plan = folds[0].plan(work, 60 * request.minutes / (2 * FOLDS), against=against)
     epochs = plan.epochs or min(plan.wanted, FEWEST_EPOCHS)
     minutes = 2 * FOLDS * epochs * len(folds[0].photos.parts["train"]) * plan.pace / 60
+    lasts = f", about {minutes:.0f} min" if plan.pace else ""
     job.say(
         f"compare      {request.method} and {against} on {FOLDS} folds: {2 * FOLDS} trainings of {epochs} epochs"
-        f"{f', about {minutes:.0f} min' if plan.pace else ''}; the same command goes on after Ctrl-C"
+        f"{lasts}; the same command goes on after Ctrl-C"
     )
-    methods = (request.method, against)
     train_here = partial(train, runs=runs, device=job.device, workers=request.workers, tensorboard=request.tensorboard)
+    methods = (request.method, against)
     values: dict[str, dict[str, list[float]]] = {method: {metric: [] for metric in METRICS} for method in methods}
     for number, fold in enumerate(folds, 1):
         weights = work / f"probe-{number}.safetensors"

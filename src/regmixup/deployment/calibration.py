@@ -113,14 +113,13 @@ def wrong(predictions: Predictions) -> Tensor:
 def halves(predictions: Predictions) -> tuple[Predictions, Predictions]:
     """Return logits, labels and features in two halves, by a permutation that the number of images alone decides."""
     order = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(0))
-    is_first = torch.zeros(len(predictions), dtype=torch.bool)
-    is_first[order[: needed_count(0.5, len(predictions))]] = True
+    size = needed_count(0.5, len(predictions))
 
     def select(rows: Tensor) -> Predictions:
         features = predictions.features[rows] if predictions.features is not None else None
         return Predictions(predictions.logits[rows], predictions.labels[rows], features=features)
 
-    return select(is_first), select(~is_first)
+    return select(order[:size].sort().values), select(order[size:].sort().values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +143,7 @@ class Calibration:
 
     score: how unsure the model is, one of `metrics.scores.SCORES`; or "auto", the one that tells OOD validation images
         best from validation images, by AUROC. Without OOD images that is MSP, and a warning says so.
-    acceptance: the share of the images to accept, in (0, 1]; the threshold is the smallest that does. With `risk` it is
-        the most to accept.
+    acceptance: the share of the images to accept, with `risk` at most; the threshold is the smallest that does.
     risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with the
         probability `confidence`. An error says if nothing can be promised.
     sets: a `rm.posthoc.Conformal`, for label sets. Risk and sets are tested on half of the images, which have no part

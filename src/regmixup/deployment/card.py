@@ -57,7 +57,8 @@ class Contents:
         if not self.tuned:
             return without_path(self.run.config.init)
         first = self.tuned["init"]
-        return f"{'timm@' * (first['source'] == 'timm')}sha256:{first['sha256']}"
+        library = "timm@" if first["source"] == "timm" else ""
+        return f"{library}sha256:{first['sha256']}"
 
 
 def card(contents: Contents) -> str:

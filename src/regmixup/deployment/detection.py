@@ -3,8 +3,7 @@
 Both detect the user's images of no class (`--ood`). The predictor's score is settled before, by `--score`: what is
 measured here chooses nothing. With `--score auto` the same images have chosen it, and the words say so. It stays a
 score of logits, which every export has; kNN (Sun et al., 2022) would carry the features of all train images. Its k is
-that paper's, in proportion to the number of train images, and at least 1: with hundreds of images, k = 50 is beyond a
-whole class.
+that paper's, in proportion to the number of train images: of hundreds, 50 would be more than a whole class.
 """
 
 from __future__ import annotations
@@ -79,8 +78,9 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     """Return what `measure_detection` has found in words."""
     images, others = record["images"], record["test"]
     names = {"knn": f"kNN (k = {record['k']})"}
-    (first, share), *more = [(names.get(n, n.replace("_", " ")), percent(v)) for n, v in record["auroc"].items()]
-    also = "".join(f", {other_share} by {name}" for name, other_share in more)
+    aurocs = {names.get(score, score.replace("_", " ")): percent(auroc) for score, auroc in record["auroc"].items()}
+    (first, share), *further = aurocs.items()
+    also = "".join(f", {other_share} by {name}" for name, other_share in further)
     chose = "; the same images chose the score, so other ones will be detected less well" if record["chose"] else ""
     return (
         f"an image of no class looks less sure than a test image in {share} of pairs (AUROC by {first}; {images} and "

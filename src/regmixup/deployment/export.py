@@ -3,9 +3,8 @@
 A saved folder has weights.safetensors and predictor.json, and reading it executes nothing: a network of this package is
 built anew by its name, any other module comes from the caller. A .pt2 or .onnx file holds the program itself.
 
-An .onnx file is read, too; onnxruntime runs it. The file may be a stranger's. It is a graph of tensor operations and
-cannot run other code. Its metadata are checked as those of a saved folder are, and must agree with the inputs and
-outputs of the graph.
+An .onnx file is read, too, perhaps a stranger's; onnxruntime runs it. It is a graph of tensor operations and cannot run
+other code. Its metadata are checked as those of a saved folder are, and must agree with the graph.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ def finetune(
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
-    path: a folder with one subfolder of images per class, or one with train/ and val/ or test/, or a CSV file with the
-    columns path and label; see `folder.inspect`.
+    path: a folder of class folders, or one with train/ and val/ or test/, or a CSV table; see `folder.inspect`.
     options: the fields of `deployment.request.Request`, which are the flags of `regmixup finetune`: backbone, init,
     method, minutes, epochs, freeze, lr, batch_size, augmentation, precision, image_size, class_weights, acceptance,
     risk, score, ood, export, tensorboard, seed, device, workers.

@@ -7,7 +7,6 @@ images is what the predictor answers, with its temperature and its threshold.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -78,12 +77,13 @@ def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, d
 
 def _choose(job: Job, counts: dict[str, dict[str, int]]) -> str:
     """Return the model that has most images right, among equals the fine-tuned one."""
-    chosen = max(reversed(counts), key=lambda name: counts[name]["right"])
-    if chosen == "linear probe" and len(counts) > 1:
+    if "fine-tuned" not in counts:
+        return "linear probe"
+    if counts["fine-tuned"]["right"] < counts["linear probe"]["right"]:
         job.say("kept         fine-tuning was worse than the linear probe on validation, so the probe is kept")
-    elif len(counts) > 1:
-        job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
-    return chosen
+        return "linear probe"
+    job.say("kept         the fine-tuned model, as it was not worse than the linear probe on validation")
+    return "fine-tuned"
 
 
 def _calibrate(job: Job, run: Run, validation: Predictions, outliers: Predictions | None) -> Predictor:
@@ -147,8 +147,9 @@ def _keep_earlier(job: Job, run: Run, record: Mapping[str, Any]) -> None:
     changed = [name for name in ("score", "acceptance", "risk") if earlier.get(name, record[name]) != record[name]]
     if not changed:
         return
-    folders = (run.folder / f"earlier-{number}" for number in itertools.count(1))
-    kept = next(folder for folder in folders if not folder.exists())
+    number = 1
+    while (kept := run.folder / f"earlier-{number}").exists():
+        number += 1
     kept.mkdir()
     for name in (FITTED, PAGE, FINETUNED):  # the record last: after an interruption, it still asks for the move
         if (run.folder / name).exists():

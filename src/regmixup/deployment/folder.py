@@ -23,7 +23,7 @@ from PIL import Image
 
 from regmixup.data.catalogue import find
 from regmixup.data.decode import FORMATS, MAX_PIXELS, open_rgb
-from regmixup.data.folders import SPLITS, class_folders, describe_unread, hash_file, hash_files, image_files
+from regmixup.data.folders import class_folders, describe_unread, hash_file, hash_files, image_files
 from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.reading import load_files
@@ -236,10 +236,14 @@ def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
     """
     base = f"folder:{folder}"
     inside = {name.lower(): name for name in class_folders(folder)} if folder.is_dir() else {}
-    parts = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
-    train, validation, test = (
-        next((parts[name] for name in usual if name in parts), "") for usual in (TRAIN, VALIDATION, TEST)
-    )
+
+    def find_part(usual_names: Sequence[str]) -> str:
+        for name in usual_names:
+            if name in inside and class_folders(folder / inside[name]):
+                return inside[name]
+        return ""
+
+    train, validation, test = find_part(TRAIN), find_part(VALIDATION), find_part(TEST)
     whole = f"{base}/{train}" if train else base
     if train and validation and test:
         names = {"train": whole, "validation": f"{base}/{validation}", "test": f"{base}/{test}"}
@@ -281,8 +285,8 @@ def describe_few(whole: FolderSet, least: int, purpose: str, *, without: Contain
 
     purpose: why so many, in words. without: files that do not count.
     """
-    labels = dict(zip(whole.paths, whole.labels.tolist(), strict=True))
-    labels = {file: label for file, label in labels.items() if file not in without}
+    pairs = zip(whole.paths, whole.labels.tolist(), strict=True)
+    labels = {file: label for file, label in pairs if file not in without}
     contents = set(zip(hash_files(list(labels)), labels.values(), strict=True))
     counts = Counter(whole.classes[label] for _, label in contents)
     few = [f"{printable(name)} {counts[name]}" for name in whole.classes if counts[name] < least]

@@ -161,7 +161,11 @@ def suggest_batch(images: int, most: int = 32) -> int:
     >>> [suggest_batch(n) for n in (280, 33, 65, 7, 1)], suggest_batch(7, 1)
     ([32, 31, 31, 7, 1], 1)
     """
-    return next((size for size in range(min(most, images), 1, -1) if images % size != 1), min(most, images))
+    largest = min(most, images)
+    for size in range(largest, 1, -1):
+        if images % size != 1:
+            return size
+    return largest
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,7 @@ class Job:
     """The request and the images.
 
     calibration: how temperature and threshold are fitted. initial: which weights the backbone starts from. print_line:
-    called with every line that is said. advance: called with the images done. outliers: images of no class. log: the
-    lines said so far.
+    called with every line that is said. advance: see `Advance`. outliers: images of no class. log: the lines so far.
     """
 
     runs: Path

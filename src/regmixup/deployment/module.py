@@ -22,10 +22,9 @@ from regmixup.posthoc.predictive import mean_field
 class Deployable(nn.Module):
     """Map images (N, C, H, W), uint8 or float in [0, 1], to {"probs": (N, K), "score": (N,), "accepted": (N,) bool}.
 
-    s(x) are the network's logits; where its head gives their variance v, s = logits / sqrt(1 + pi / 8 * v), the
-    mean-field predictive. Then
-    probs = softmax(s / temperature), score = score(s), without temperature, and accepted = score <= threshold. By
-    default probs are the plain softmax, and everything is accepted: before anything is fitted.
+    s(x) are the network's logits; where its head gives their variance v, the mean-field predictive, logits /
+    sqrt(1 + pi / 8 * v). probs = softmax(s / temperature), score = score(s), without temperature, and accepted =
+    score <= threshold. By default probs are the plain softmax, and everything is accepted: before anything is fitted.
 
     network: becomes part of this module, in evaluation mode, and its constraints are baked. A module of any kind that
     maps a batch to logits, or to something that `logits_of` finds them in.
@@ -65,9 +64,11 @@ class Deployable(nn.Module):
         if self.normalize is not None and images.dtype == torch.uint8:
             images = self.normalize(images)
         images = to_float(images)
-        if images.is_floating_point():  # a model in half or double precision takes no others
-            images = images.to(next((p.dtype for p in self.parameters() if p.is_floating_point()), images.dtype))
-        if isinstance(self.network, Classifier) and isinstance(head := self.network.head, GaussianProcess):
+        weights = [p for p in self.parameters() if p.is_floating_point()]
+        if weights and images.is_floating_point():  # a model in half or double precision takes no others
+            images = images.to(weights[0].dtype)
+        head = getattr(self.network, "head", None)
+        if isinstance(self.network, Classifier) and isinstance(head, GaussianProcess):
             features = self.network.features(images)
             return precise(mean_field(head(features), head.variance(features)))
         return precise(logits_of(self.network, images))

@@ -61,8 +61,7 @@ class Decision:
 class Predictor(Facts):
     """A trained model with a temperature and a threshold, both from validation images.
 
-    `Predictor.from_run` makes it from a run of this package, `Predictor.fit` from any module, `Predictor.load` from
-    what `save` has written.
+    `from_run` makes it from a run of this package, `fit` from any module, `load` from what `save` has written.
 
     module: the tensor code, see `Deployable`. class_names: K names. input_shape: (C, H, W) of the images.
     transform: how files are resized, as in the run's evaluation; None: they must have that size already.
@@ -145,8 +144,7 @@ class Predictor(Facts):
     ) -> Predictor:
         """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
-        validation: a dataset, default the validation set that belongs to the run's train set. Never a test, shifted
-            or OOD set.
+        validation: a dataset, never a test, shifted or OOD set; default, the one that belongs to the run's train set.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
         ood: with score="auto", a dataset of OOD validation images, such as `folder:PATH` or
             "tiny-imagenet/openood-cifar10-val", never a test set; or batches as in `fit`.

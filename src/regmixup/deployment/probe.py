@@ -97,12 +97,12 @@ def fit_probe(train: Predictions, validation: Predictions, class_weight: Sequenc
     >>> head.accuracy, (x @ head.weight.T + head.bias).argmax(dim=1).tolist()
     (1.0, [0, 0, 1, 1])
     """
-    values, new_values = (required(part, "features", "a linear probe").double() for part in (train, validation))
+    features, new_features = (required(part, "features", "a linear probe").double() for part in (train, validation))
     num_classes = train.logits.shape[1]
-    mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
-    # A feature that never changes has no information, and dividing by its deviation would blow up new values.
+    mean, std = features.mean(dim=0), features.std(dim=0, correction=0)
+    # A feature that never changes has no information, and dividing by its deviation would blow up new features.
     scale = torch.where(std > 1e-6 * (1 + mean.abs()), 1 / std.clamp_min(1e-12), 0.0)
-    z, z_validation = (values - mean) * scale, (new_values - mean) * scale
+    z, z_validation = (features - mean) * scale, (new_features - mean) * scale
     w = nn.Parameter(z.new_zeros(num_classes, z.shape[1]))
     b = nn.Parameter(z.new_zeros(num_classes))
     weights = z.new_ones(num_classes) if class_weight is None else z.new_tensor(class_weight)

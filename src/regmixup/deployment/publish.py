@@ -5,8 +5,7 @@
     predictor.json        what else `rm.Predictor.load(FOLDER)` needs, such as temperature and threshold; optional
     README.md             the model card, with metadata for a hub in front
 
-Nothing in it is executed when it is loaded, weights that were changed are refused, and nothing names folders of the
-machine that it was made on.
+Nothing in it is executed when it is loaded, changed weights are refused, and it names no folder of the machine.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ def publish(
 ) -> Path:
     """Write a finished run into a new or empty folder, ready to be uploaded to a model hub, and return the folder.
 
-    predictor: made from this run: its temperature and threshold are published, too. Default: the one saved in
-        RUN/predictor, where `regmixup finetune` puts it; else, with `calibrate`, one that is fitted on the run's
-        validation set.
+    predictor: made from this run: its temperature and threshold are published, too. Default: the one in
+        RUN/predictor, as `finetune` leaves it; else, with `calibrate`, one fitted on the run's validation set.
     license: of the weights, as a hub calls it, such as "mit".
     test: a dataset of test images to report results on, which is predicted if need be. Needed for a model of image
         folders, of whose role only you know; `regmixup finetune` has recorded it.
@@ -66,9 +64,10 @@ def publish(
     record = run.provenance()
     if predictor is None and (run.folder / FITTED / PREDICTOR).is_file():
         predictor = Predictor.load(run.folder / FITTED, device="cpu")
-    fitted_on = validation_of(run.config.train_set) if predictor is None and calibrate else ""
+    to_fit = predictor is None and calibrate
+    fitted_on = validation_of(run.config.train_set) if to_fit else ""
     _check(run, folder, test, fitted_on if predictor is None else predictor.validation)
-    if fitted_on:
+    if to_fit:
         predictor = Predictor.from_run(run, root=root)
     if predictor is not None and predictor.fingerprint != run.fingerprint:
         raise ValueError(
@@ -96,7 +95,8 @@ def publish(
 
 def _check(run: Run, folder: Path, test: str, fitted_on: str) -> None:
     """Raise what keeps a run from being published in a folder. fitted_on: the validation images of its predictor."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not empty:
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / PUBLISHED)
     if test and (role := _role_here(test, run.config, fitted_on)) not in ("test", ""):

@@ -111,17 +111,17 @@ def score_curves(test: Predictions, scores: SetScores) -> dict[str, dict[str, An
     correct = probabilities(known).argmax(dim=1) == known.labels
     curves = {}
     for name, test_scores in scores.test.items():
-        sets = {test.dataset: test_scores}
-        sets |= {dataset: pair.outside[name] for dataset, pair in scores.pairs.items() if name in pair.outside}
+        sets, roc = {test.dataset: test_scores}, {}
+        for dataset, pair in scores.pairs.items():
+            if name in pair.outside:
+                sets[dataset] = pair.outside[name]
+            if name in pair.outside and name in pair.inside:
+                roc[dataset] = roc_at(pair.inside[name], pair.outside[name])
         low, high = _spread(sets.values())
         curves[name] = {
             "range": [low, high],
             "counts": {dataset: histogram(values, low, high) for dataset, values in sets.items()},
-            "roc": {
-                dataset: roc_at(pair.inside[name], pair.outside[name])
-                for dataset, pair in scores.pairs.items()
-                if name in pair.outside and name in pair.inside
-            },
+            "roc": roc,
             "risk": risk_at(test_scores, correct),
         }
     return curves
@@ -209,22 +209,20 @@ def examples(
     of each set; a set that is not in it has no examples. Of sets that cover some of the classes only the logits of
     these compete, as in `evaluate`. classes: the model's, by name.
     """
-    known = restrict_predictions(test)
-    score, top = scores.test["entropy"], probabilities(known).max(dim=1)
-    chosen = [
-        ("errors", test, known, top.indices != known.labels, -top.values),
-        ("rejected", test, known, score > accepting_threshold(score), -score),
-    ]
+    exhibits = []
+    if test.dataset in looks:
+        look, names = looks[test.dataset], competing_classes(test, classes)
+        known = restrict_predictions(test)
+        score, top = scores.test["entropy"], probabilities(known).max(dim=1)
+        exhibits.append(_exhibit("errors", known, top.indices != known.labels, -top.values, look, names))
+        exhibits.append(_exhibit("rejected", known, score > accepting_threshold(score), -score, look, names))
     for other in ood:
-        _, outside = restrict_pair(test, other)
-        _, id_scores, ood_scores = scores.pairs[other.dataset]
-        threshold, ood_score = accepting_threshold(id_scores["entropy"]), ood_scores["entropy"]
-        chosen.append(("accepted", other, outside, ood_score <= threshold, ood_score))
-    exhibits = [
-        _exhibit(kind, predictions, mask, order, looks[source.dataset], competing_classes(source, classes))
-        for kind, source, predictions, mask, order in chosen
-        if source.dataset in looks
-    ]
+        if other.dataset in looks:
+            look, names = looks[other.dataset], competing_classes(other, classes)
+            _, outside = restrict_pair(test, other)
+            _, id_scores, ood_scores = scores.pairs[other.dataset]
+            threshold, score = accepting_threshold(id_scores["entropy"]), ood_scores["entropy"]
+            exhibits.append(_exhibit("accepted", outside, score <= threshold, score, look, names))
     return {"score": "entropy", "sets": exhibits}
 
 
@@ -255,23 +253,26 @@ def _exhibit(
     for image, said, sure, label in zip(images, *columns, strict=False):
         truth = names[label] if kind != "accepted" and label >= 0 else ""
         entry = {"image": thumbnail(image), "said": names[said], "truth": truth, "sure": round(sure, 4)}
-        shown.append(entry | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
+        if isinstance(image, (str, Path)):
+            entry["file"] = Path(image).name
+        shown.append(entry)
     return {"kind": kind, "set": predictions.dataset, "count": len(places), "total": len(predictions), "images": shown}
 
 
 def thumbnail(image: Any, *, side: int = SIDE) -> str:
     """Return an image as a data URI: PNG as it is within SIDE pixels, else JPEG with its longest side at most `side`.
 
-    image: a tensor (C, H, W) or an array (H, W, C) or (H, W), of uint8 or in [0, 1], a PIL image, or a file, which is
-    shown upright, as viewers do.
+    image: a tensor (C, H, W), an array (H, W, C) or (H, W), uint8 or in [0, 1], a PIL image, or a file, shown upright.
     """
     from PIL import Image, ImageOps
 
     if isinstance(image, Tensor):
         levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
-        image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
+        image = levels.cpu().permute(1, 2, 0).numpy()
     if isinstance(image, np.ndarray) and image.dtype.kind == "f":
         image = (image * 255).round().clip(0, 255).astype(np.uint8)
+    if isinstance(image, np.ndarray) and image.shape[2:] == (1,):
+        image = image[:, :, 0]
     if isinstance(image, (str, Path)):
         with Image.open(image) as opened:
             opened.draft("RGB", (side, side))
@@ -281,6 +282,8 @@ def thumbnail(image: Any, *, side: int = SIDE) -> str:
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     file, small = io.BytesIO(), max(picture.size) <= SIDE
     if small:
+        if picture.mode in ("CMYK", "YCbCr"):  # which PNG does not have
+            picture = picture.convert("RGB")
         picture.save(file, "PNG", optimize=True)
     else:
         picture = picture.convert("RGB")

@@ -21,15 +21,7 @@ from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, share_samples
 from regmixup.predictions.forward import predict_batches
-from regmixup.types import (
-    Predictions,
-    Role,
-    Row,
-    check_probs,
-    not_finite,
-    refuse_probs,
-    with_known_scale,
-)
+from regmixup.types import Predictions, Role, Row, check_probs, not_finite, refuse_probs, with_known_scale
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
 _LOADERS = ("test", "validation", "shift", "ood")
@@ -74,24 +66,21 @@ def evaluate(
 ) -> Rows:
     """Return all rows of one model, from its test predictions, or from the model itself and its loaders.
 
-    The result is a list, which prints as a table and has `.to_pandas()`.
-
+    They are a list, which prints as a table and has `.to_pandas()`.
     subject: in-distribution test `Predictions`, or an `nn.Module` from images, or other inputs (N, ...), to logits or
     an output that holds them: a dict with "logits", an object with `.logits`, a tuple that begins with them.
     loaders: for a module, {"test": loader, "validation": loader, "shift": {name: loader}, "ood": {name: loader}}; all
     but "test" may be left out. A loader is any iterable of (x, y); OOD labels are ignored, so there x alone suffices.
     They take the place of `validation`, `shift` and `ood`.
     validation: where the temperature is chosen, by ECE; without it there are no temperature-scaled rows.
-    train: train predictions with features, on which scores of features are fitted; without them there are only scores
-    of logits, and of ensemble members.
+    train: train predictions with features, to fit scores of features on; without them these scores are left out.
     shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
     own rows, and their plain mean over the subsets is added with corruption "mean" (except the Fisher criterion's).
     ood: out-of-distribution sets, scored without temperature by every score.
     groups: names of OOD sets by the name of a group, {"near": ["cifar100/test", ...], "far": [...]}: adds rows with the
     plain mean over the sets of each, whose dataset is the group's name.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
-    temperature: one chosen elsewhere, as by `fit_temperature` on a companion model's validation predictions, instead
-    of `validation`.
+    temperature: instead of `validation`, one chosen elsewhere, as by `fit_temperature` on those of a companion model.
     bootstrap: how `low` and `high` of each row are found; None leaves them out. Shifted versions of the test images
     are resampled together with them.
     row: a template whose study, run, method, ... every row carries.
@@ -204,9 +193,9 @@ def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> Mod
 def _check_names(model: ModelPredictions, groups: Mapping[str, Sequence[str]]) -> None:
     """Raise unless names tell the sets apart, and groups name OOD sets."""
     for sets in (model.shift, model.ood):
-        name, count = max(Counter(p.dataset for p in sets).items(), key=lambda entry: entry[1], default=("", 0))
-        if count > 1:
-            raise ValueError(f"each dataset must be given once, got {name or 'one without a name'} {count} times")
+        for name, count in Counter(predictions.dataset for predictions in sets).items():
+            if count > 1:
+                raise ValueError(f"each dataset must be given once, got {name or 'one without a name'} {count} times")
     names = [predictions.dataset for predictions in model.ood]
     if model.test.dataset and model.test.dataset in names:
         remedy = "change dataset=, the name of a file, or --names"
@@ -227,7 +216,8 @@ def _check_predictions(model: ModelPredictions) -> None:
     test = model.test
     for predictions in (test, *filter(None, (model.validation, model.train)), *model.shift, *model.ood):
         name = predictions.dataset or "a set"
-        if broken := not_finite(predictions.logits) if len(predictions) else "none":
+        broken = not_finite(predictions.logits) if len(predictions) else "none"
+        if broken:
             raise ValueError(f"{name} must hold finite logits of some samples, got {broken}")
         refuse_probs(predictions.logits, f"the logits of {name}")
         if predictions.probs is not None:
@@ -277,11 +267,8 @@ def _check_fitted_on(model: ModelPredictions) -> None:
 def fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> float:
     """Return the temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
 
-    This is where every temperature of the tables is chosen: `evaluate` calls it for its validation set, and a study,
-    for a model trained on all images (`study.evaluate_run`), with the validation set of its companion. Deployed models
-    have another one: `deployment.calibration.fit_temperature`.
-    `posthoc.temperature` has the search: the whole grid where a temperature divides plain logits, from coarse to fine
-    where each needs new samples.
+    Every temperature of the tables is chosen here, that of a model trained on all images on the validation set of its
+    companion. Deployed models have another one: `deployment.calibration.fit_temperature`.
     """
     check_held_out(validation)
     unscaled = posthoc(validation)

@@ -68,7 +68,7 @@ class Measure:
     resampled: dict[Quantity, Tensor] = field(default_factory=dict)
 
     def counts(self, total: int, device: torch.device, stream: str = "") -> list[Tensor]:
-        """Return resamples of a set's images, or nothing without a bootstrap.
+        """Return a list of one table: resamples of a set's images; an empty list without a bootstrap.
 
         Sets of one size share them, as do shifted versions of test images.
         """
@@ -139,8 +139,8 @@ class Measure:
         metrics = dict(SELECTIVE)
         if not 0 < int(correct.sum()) < len(correct):
             del metrics["failure_auroc"]
-        counts = self.counts(len(correct), correct.device)
-        counts = [part[:, chosen] for part in counts for chosen in (correct, ~correct)]
+        # The resamples of right and of wrong predictions, as `ScorePair.of_errors` has their scores.
+        counts = [drawn[:, side] for drawn in self.counts(len(correct), correct.device) for side in (correct, ~correct)]
         rows = []
         for score, values in scores.items():
             named = replace(row, score=score, n=len(correct))
@@ -149,13 +149,14 @@ class Measure:
 
     def detection(self, pair: PairScores, name: str) -> list[Row]:
         """Return every detection metric for every score that both sides have. name: of the OOD set in the rows."""
-        inside, outside = (next(iter(scores.values())) for scores in (pair.inside, pair.outside))
+        inside, outside = next(iter(pair.inside.values())), next(iter(pair.outside.values()))
         counts = self.counts(len(inside), inside.device)
         counts += self.counts(len(outside), outside.device, stream=pair.dataset or "ood")
         rows = []
-        for score in (name for name in pair.inside if name in pair.outside):
-            row = replace(self.row, dataset=name, score=score, n=len(outside))
-            rows += self.measured(ScorePair.of(pair.inside[score], pair.outside[score]), DETECTION, row, counts)
+        for score in pair.inside:
+            if score in pair.outside:
+                row = replace(self.row, dataset=name, score=score, n=len(outside))
+                rows += self.measured(ScorePair.of(pair.inside[score], pair.outside[score]), DETECTION, row, counts)
         return rows
 
     def groups(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:
@@ -165,9 +166,11 @@ class Measure:
         """
         means = []
         for group, datasets in groups.items():
-            tables = [{(row.score, row.metric): row for row in detected[dataset]} for dataset in datasets]
-            shared = [key for key in tables[0] if all(key in table for table in tables)]
-            means += [self.mean_row([table[key] for table in tables], dataset=group) for key in shared]
+            rows_of: dict[tuple[str, str], list[Row]] = {}
+            for dataset in datasets:
+                for row in detected[dataset]:
+                    rows_of.setdefault((row.score, row.metric), []).append(row)
+            means += [self.mean_row(rows, dataset=group) for rows in rows_of.values() if len(rows) == len(datasets)]
         return means
 
 

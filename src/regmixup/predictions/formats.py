@@ -69,9 +69,10 @@ def number_labels(labels: Any, names: Sequence[str]) -> tuple[Any, str]:
         return labels, ""  # which `Predictions` describes in its error
     if all(name.isdecimal() for name in names):
         names = [str(int(name)) for name in names]  # 01 is called by a number, too
-    if not {*names}.issuperset(map(str, array.tolist())):  # they are no names as they are written
-        array = _whole(array)
     texts = [str(label) for label in array.tolist()]
+    if not {*texts} <= {*names}:  # as they are written, they are no names; as whole numbers they may be
+        array = _whole(array)
+        texts = [str(label) for label in array.tolist()]
     places = {name: place for place, name in enumerate(names)}
     strange = [text for text in texts if text not in places]
     if not strange:

@@ -32,7 +32,6 @@ def predict_batches(
     """Predict batches (x, y) in evaluation mode, without augmentation.
 
     batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
-    A tensor alone is not a pair and is rejected.
     labelled: if False, labels are ignored and become -1, unknown; x alone suffices.
     features: keep what reaches the head, where the model has `features` and `head`; the head's weight and bias are
     kept with it where it is linear. The variance of a Gaussian process's logits is kept in any case.

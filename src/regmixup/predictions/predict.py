@@ -177,7 +177,7 @@ def _predict(
     for part in some_parts(source, rows, reader(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
-            size, wanted = ("x".join(map(str, sizes)) for sizes in (part.images.shape[1:], shape))
+            size, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, shape))
             raise ValueError(f"{name} has images of {size}, the run was trained on images of {wanted}")
         images = images.to(device)  # at once: a copy per batch would wait for the device each time
         batches = zip(images.split(batch_size), known[part.labels].split(batch_size), strict=True)

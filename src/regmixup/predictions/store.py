@@ -80,16 +80,11 @@ def read_header(path: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def load(
-    path: str | Path,
-    *,
-    labels: str | Path | None = None,
-    columns: Sequence[str] | str = (),
-    labelled: bool = True,
+    path: str | Path, *, labels: str | Path | None = None, columns: Sequence[str] | str = (), labelled: bool = True
 ) -> Predictions:
     """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
 
-    Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names. Without
-    logits, `probs` will do: see `from_probs`.
+    Keys are the fields of `Predictions`, and "classes", names for labels. Instead of logits, `probs` do: `from_probs`.
 
     Tables have a line of names, then a line per sample: the label, under the name "label", and a column per class,
     called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other

@@ -146,8 +146,7 @@ class Aggregation:
     def column(self, quantities: Sequence[Quantity]) -> dict[str, Cell | None]:
         """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
 
-        quantities: of one metric. A single quantity has the paper's number beside it. None stands where nothing was
-        measured.
+        quantities: of one metric. A single one has the paper's number beside it. None: nothing was measured.
         """
         seeds = {label: self.average(quantities, label) for label in self.labels}
         unit = unit_of(quantities[0].metric)

@@ -65,11 +65,12 @@ class Answers:
 
     def counts(self) -> dict[str, Counts]:
         """Return what each threshold does."""
-        right, counts = self.label == self.truth, {}
+        right = self.label == self.truth
+        counts = {}
         for title, threshold in self.thresholds.items():
-            chosen = self.score <= threshold
-            numbers = (chosen, chosen & right, self.others <= threshold)
-            counts[title] = Counts(len(right), *(int(mask.sum()) for mask in numbers))
+            answered = self.score <= threshold
+            others = self.others <= threshold
+            counts[title] = Counts(len(right), int(answered.sum()), int((answered & right).sum()), int(others.sum()))
         return counts
 
     def confusion(self) -> Tensor:
@@ -104,7 +105,8 @@ class Answers:
         """Yield the sections of a page: what it answers, mistakes as pictures, which classes are confused."""
         counts = fill("answers.html", "answers", self.counts(), len(self.others), self.note)
         yield PageSection("answers", "What it answers", counts)
-        wrong, asked = self.label != self.truth, ~(self.score <= next(iter(self.thresholds.values())))
+        wrong = self.label != self.truth
+        asked = ~(self.score <= next(iter(self.thresholds.values())))  # by the chosen threshold; a NaN is asked
         groups = {
             "Wrong, and sure enough to answer": wrong & ~asked,
             "Wrong, but left to a person": wrong & asked,

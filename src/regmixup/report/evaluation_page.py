@@ -67,8 +67,7 @@ def write_page(
     predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too.
     against: of a second model, which must have predicted the same images. images: of the test set and of OOD sets, by
     name, for examples of errors, unsure and wrongly accepted images. classes: their names. score: the OOD score of the
-    summary, by default entropy, and the maximum probability (MSP) beside it. bootstrap: behind the intervals; None
-    leaves them out.
+    summary, by default entropy with the maximum probability (MSP) beside it. bootstrap: of the intervals, or None.
     """
     model, other = _model(predictions), _model(against) if against is not None else None
     for name in images or {}:
@@ -232,8 +231,9 @@ class _IntervalCells(Cells):
         difference = self.differences.get(row.quantity)
         better = difference.better if difference is not None else None  # of the first model
         if difference is not None and first:
-            mark, cell = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better], _value_cell(row.metric, difference)
-            facts.append(mark + cell.text + (f" ({cell.bounds})" if cell.bounds else ""))
+            mark = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better]
+            cell = _value_cell(row.metric, difference)
+            facts.append(f"{mark}{cell.text} ({cell.bounds})" if cell.bounds else f"{mark}{cell.text}")
         verdict = {True: 1, False: -1, None: 0}[better] if first else 0
         best = int(better == first)  # the second where the first is worse
         return [mean, None, row.n, None, verdict, best, None, [*filter(None, facts)]]

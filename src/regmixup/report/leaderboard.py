@@ -55,20 +55,24 @@ class Leaderboard:
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    heads = [column.title + arrow(column.metric) for column in columns]
     lines: dict[str, list[ValueCell | None]] = {}
     for label in setting.labels:
+        runs = setting.of(label)
+        minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
         measured = [_measured(setting, column, label) for column in columns]
-        lines[label] = [*measured, _images(setting.of(label)[0]), _minutes(setting.of(label))]
+        lines[label] = [*measured, _images(runs[0]), ValueCell(minutes, f"{minutes:.1f}", "")]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     units = units_of({column.title: column.metric for column in columns})
     caption = (
         f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean, "
         f"{units}. Minutes of training as recorded, on {devices}"
     )
-    heads = ["method", *heads, "images forwarded", "minutes"]
+    titles = [column.title + arrow(column.metric) for column in columns]
+    heads = ["method", *titles, "images forwarded", "minutes"]
     if setting.ranked:
-        caption, heads, ranks = f"{caption}. {rank_caption(setting)}", [*heads, "mean rank ↓"], mean_ranks(setting)
+        caption += f". {rank_caption(setting)}"
+        heads.append("mean rank ↓")
+        ranks = mean_ranks(setting)
         for label, cells in lines.items():
             cells.append(ValueCell(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
     return Leaderboard(caption, heads, lines)
@@ -105,7 +109,7 @@ def rank_caption(setting: Setting) -> str:
     over = f"over {', '.join(_ranked(setting))}"
     if not (seeds := _shared_seeds(setting)):
         return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
-    which = f"by means over seed{'s' * (len(seeds) > 1)} {_worded(seeds)}"
+    which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
         which += f", which all candidates have ({_listed_seeds(setting)})"
     return f"Mean rank: {over}; {which}; of equal ones the training that forwards fewer images comes first"
@@ -117,17 +121,12 @@ def _shared_seeds(setting: Setting) -> list[int]:
 
 
 def _listed_seeds(setting: Setting) -> str:
-    """Return the seeds of the labels: those of most, then those of each label that has others.
-
-    "0, 1, 2; mixup: 0, 1"
-    """
-    seeds = {label: _worded(sorted(run.seed for run in setting.of(label))) for label in setting.labels}
+    """Return the seeds of most labels, then those of each label that has others: "0, 1, 2; mixup: 0, 1"."""
+    seeds = {}
+    for label in setting.labels:
+        seeds[label] = ", ".join(map(str, sorted(run.seed for run in setting.of(label))))
     usual, _ = Counter(seeds.values()).most_common(1)[0]
     return "; ".join([usual, *(f"{label}: {text}" for label, text in seeds.items() if text != usual)])
-
-
-def _worded(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
 
 
 def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
@@ -163,12 +162,12 @@ def _columns(setting: Setting) -> list[_Column]:
 
 
 def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None:
-    unit, values = unit_of(column.metric), [*setting.aggregation.average(column.quantities, label).values()]
+    values = [*setting.aggregation.average(column.quantities, label).values()]
     if not values:
         return None
-    bounds = mean_interval(values)
+    unit, mean, bounds = unit_of(column.metric), fmean(values), mean_interval(values)
     interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
-    return ValueCell(unit.factor * fmean(values), unit.write(fmean(values)), interval)
+    return ValueCell(unit.factor * mean, unit.write(mean), interval)
 
 
 def _images(run: RunRecord) -> ValueCell | None:
@@ -189,9 +188,3 @@ def _forwarded(run: RunRecord) -> float:
     epochs = config["epochs"] + config["cooldown_epochs"]
     passes = 2 if config.get("sharpness", "none") != "none" else 1
     return epochs * config.get("members", 1) * images_per_clean_image(config["objective"]) * passes
-
-
-def _minutes(runs: Sequence[RunRecord]) -> ValueCell:
-    """Return the mean minutes that a training took."""
-    minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
-    return ValueCell(minutes, f"{minutes:.1f}", "")

@@ -49,10 +49,15 @@ def write_openood(results: Results) -> tuple[Path, str]:
 
 def openood_rows(setting: Setting) -> list[list[str]]:
     """Return a row for each method and score that was measured, means over seeds; none for other train sets."""
-    rows, test = setting.aggregation, tested_set(setting.aggregation)
-    family, lines = test.partition("/")[0], []
-    for label in setting.labels if family in GROUPS else ():
-        config, accuracies = setting.of(label)[0].config, rows.values(Quantity(test, "accuracy"), label)
+    rows = setting.aggregation
+    test = tested_set(rows)
+    family = test.partition("/")[0]
+    if family not in GROUPS:
+        return []
+    lines = []
+    for label in setting.labels:
+        config = setting.of(label)[0].config
+        accuracies = rows.values(Quantity(test, "accuracy"), label)
         about = [f"{config['epochs']} epochs, {counted(len(accuracies), 'seed')}"]
         if test != f"{family}/openood-test":
             about.append(f"in-distribution images are {test}, not {family}/openood-test")
@@ -70,13 +75,16 @@ def _mean(rows: Aggregation, label: str, score: str, group: str, wanted: Sequenc
     """Return the mean over the sets of a group that were measured, and what it lacks, "" where it is complete."""
     quantity = partial(Quantity, metric="auroc", score=score)
     measured = [name for name in ood_sets(rows) if rows.values(quantity(name), label)]
-    listed = {name: next((d for d in measured if name in (d, _family(d))), None) for name in wanted}
-    whole = {name: next((d for d in measured if _family(d) == _family(name)), None) for name in wanted}
-    used = [dataset for name in wanted if (dataset := listed[name] or whole[name])]
+    used, missing = [], []
+    for name in wanted:
+        same_images = [dataset for dataset in measured if name in (dataset, _family(dataset))]
+        same_family = [dataset for dataset in measured if _family(dataset) == _family(name)]
+        if not same_images:
+            missing.append(name)
+        used += (same_images or same_family)[:1]
     mean = _percent(rows.average([quantity(name) for name in used], label))
-    missing = ", ".join(name for name in wanted if listed[name] is None)
     present = f" ({mean} over {', '.join(used)})" if mean else ""
-    return mean, f"{group} lacks {missing}{present}" if missing else ""
+    return mean, f"{group} lacks {', '.join(missing)}{present}" if missing else ""
 
 
 def _percent(values: Values) -> str:

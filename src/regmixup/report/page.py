@@ -157,8 +157,8 @@ def sources(setting: Setting) -> dict[str, str]:
     configs = {}
     for label in setting.labels:
         run = setting.of(label)[0]
-        # Its own fields come first, in their order.
-        configs[label] = run.config | LATER_FIELDS | run.config | {"posthoc": run.posthoc}
+        lacking = {name: value for name, value in LATER_FIELDS.items() if name not in run.config}
+        configs[label] = {**run.config, **lacking, "posthoc": run.posthoc}
     first = configs[setting.labels[0]]
     shared, unlike = [], []
     for name in first:

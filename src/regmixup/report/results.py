@@ -135,11 +135,10 @@ class Results:
         for row in self.rows:
             if (row.run, row.method) in places:
                 rows[places[row.run, row.method]].append(row)
-        # A grid may vary the network and the train set, too.
-        titles = {
-            name: shortened([*dict.fromkeys(_title(run.config) for run in members)], 3)
-            for name, members in runs.items()
-        }
+        titles = {}
+        for name, members in runs.items():  # a grid may vary the network and the train set, too
+            distinct = dict.fromkeys(_title(run.config) for run in members)
+            titles[name] = shortened([*distinct], 3)
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], runs[name], rows[name], ranked=self.ranked) for name in runs]
@@ -152,24 +151,23 @@ def load_results(folder: str | Path, out: str | Path | None = None) -> Results:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} holds no results of a study: it has no {name}")
     study = read_table(folder / "study.json")
+    chosen = folder / "selected.json"
+    selected = read_json(chosen) if chosen.is_file() else ()
     try:
-        runs = [RunRecord(**entry | {"folder": folder.parent / entry["folder"]}) for entry in study["runs"]]
-        rows = read_rows(folder / "rows.csv", expected=study["rows_digest"])
+        return Results(
+            folder=Path(out) if out is not None else folder,
+            title=study["title"],
+            about=study["about"],
+            runs=[RunRecord(**entry | {"folder": folder.parent / entry["folder"]}) for entry in study["runs"]],
+            rows=read_rows(folder / "rows.csv", expected=study["rows_digest"]),
+            selected=selected,
+            ranked=study["rank"],
+        )
     except ValueError as error:
         raise ValueError(f"{error}. `regmixup study` makes the file again") from error
     except (KeyError, TypeError) as error:
         path = folder / "study.json"
         raise ValueError(f"{path} is of another version ({error!r}). `regmixup study` makes the file again") from error
-    chosen = folder / "selected.json"
-    return Results(
-        folder=Path(out) if out is not None else folder,
-        title=study["title"],
-        about=study["about"],
-        runs=runs,
-        rows=rows,
-        selected=read_json(chosen) if chosen.is_file() else (),
-        ranked=study["rank"],
-    )
 
 
 def _title(config: dict[str, Any]) -> str:

@@ -67,7 +67,7 @@ def compact(cell: Cell | None) -> Compact | None:
         round(factor * cell.std, 2) if cell.n > 1 else None,
         cell.n,
         float(f"{cell.p:.2g}") if cell.p is not None else None,
-        0 if cell.better is None else 1 if cell.better else -1,
+        {True: 1, False: -1, None: 0}[cell.better],
         cell.best + 2 * cell.best_overall,
     ]
     return [*shown, round(factor * cell.paper.value, 2)] if cell.paper is not None else shown
@@ -129,11 +129,13 @@ class Cells:
     def _shift_cells(self, whole: Quantity, corruptions: list[str], severities: list[int]) -> list[Any]:
         """Return cells[method][corruption][severity]. whole: the mean over all corruptions and severities."""
         columns = []
-        for names in [*([name] for name in corruptions), corruptions]:
-            at_levels = [[whole._replace(corruption=name, severity=level) for name in names] for level in severities]
-            single = [quantity for quantities in at_levels for quantity in quantities]
-            columns.append([self.column(quantities) for quantities in [single, *at_levels]])
-        columns[-1][0] = self.column([whole])
+        for name in corruptions:
+            levels = [whole._replace(corruption=name, severity=level) for level in severities]
+            columns.append([self.column(levels), *(self.column([quantity]) for quantity in levels)])
+        means = [self.column([whole])]
+        for level in severities:
+            means.append(self.column([whole._replace(corruption=name, severity=level) for name in corruptions]))
+        columns.append(means)
         return [[[cells[index] for cells in column] for column in columns] for index in range(len(self.labels))]
 
     def fisher(self) -> list[dict[str, Any]]:

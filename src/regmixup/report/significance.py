@@ -1,8 +1,7 @@
 """Significance: which methods of a column are best, and which differ from the reference method by more than chance.
 
-The t-tests are written out instead of taken from scipy.stats: its `ttest_ind` takes 110 times as long (3.5 ms a call; a
-full-size report makes 6,000), and gives nan and a warning where both sides are equal and constant. A test compares the
-two to 1e-9.
+The t-tests are written out: `scipy.stats.ttest_ind` takes 3.5 ms a call, of which a full-size report makes 6,000, and
+gives nan and a warning where both sides are equal and constant.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The tables of a report: the main table first. Every format of it is written from here.
+"""The tables of a report, one line per method, the main table first: what they hold, whatever the format.
 
-`study_tables` makes one or two tables per setting, one line per method, from the setting's aggregation of rows.
-templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers` writes them
-as text and for the terminal.
+templates/ has how they look; `regmixup.report.writers` writes them as text and for the terminal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from regmixup.methods import REFERENCE
@@ -71,7 +70,7 @@ def main_columns(rows: Aggregation) -> list[Column]:
     columns = [Column("accuracy", Quantity(test, "accuracy"))]
     columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(rows)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood_sets(rows)]
-    columns += [Column(title, Quantity(test, *metric)) for title, metric in CALIBRATION.items()]
+    columns += [Column(title, Quantity(test, metric, posthoc)) for title, (metric, posthoc) in CALIBRATION.items()]
     return [*columns, Column("T", Quantity(test, "temperature", SCALED))]
 
 
@@ -119,17 +118,21 @@ class Table:
 
     def blocks(self) -> list[dict[str, list[Cell | None]]]:
         """Return the lines of single models and, under a rule, those of ensembles."""
-        parts = (
-            {method: cells for method, cells in self.lines.items() if (method in self.design.ensembles) == below}
-            for below in (False, True)
-        )
-        return [part for part in parts if part]
+        singles: dict[str, list[Cell | None]] = {}
+        ensembles: dict[str, list[Cell | None]] = {}
+        for method, cells in self.lines.items():
+            block = ensembles if method in self.design.ensembles else singles
+            block[method] = cells
+        return [block for block in (singles, ensembles) if block]
 
     def notes(self) -> dict[str, str]:
         """Return every note once, in the order of the blocks, with the letter that marks it."""
-        cells = (cell for block in self.blocks() for line in block.values() for cell in line)
-        notes = dict.fromkeys(note for cell in cells if cell is not None for note in cell.notes)
-        return {note: letter(index) for index, note in enumerate(notes)}
+        letters: dict[str, str] = {}
+        for block in self.blocks():
+            for cell in chain.from_iterable(block.values()):
+                for note in cell.notes if cell is not None else ():
+                    letters.setdefault(note, letter(len(letters)))
+        return letters
 
     def remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""

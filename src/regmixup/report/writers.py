@@ -90,22 +90,26 @@ def to_csv(settings: Sequence[str], tables: Sequence[Sequence[Table]]) -> str:
 
     settings: their names. tables: those of every setting.
     """
-    of_cells = ("mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes", "score")
-    lines: list[Sequence[object]] = [("setting", "method", "quantity", *of_cells)]
-    for setting, table in [(name, table) for name, part in zip(settings, tables, strict=True) for table in part]:
-        for method, cells in table.lines.items():
-            for column, cell in zip(table.columns, cells, strict=True):
-                if cell is None:
-                    continue
-                paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
-                against = (cell.p, "welch") if cell.p is not None else ("", "")
-                best = ["single"] * cell.best + ["overall"] * cell.best_overall
-                std = cell.std if cell.n > 1 else ""
-                line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against)
-                score = table.design.with_score(column.quantity, method).score
-                words = (*line, " ".join(best), " ".join(cell.notes), score)
-                lines.append([printable(word) if isinstance(word, str) else word for word in words])
+    of_cells = ("mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
+    lines: list[Sequence[object]] = [("setting", "method", "quantity", *of_cells, "score")]
+    for setting, tables_of_setting in zip(settings, tables, strict=True):
+        for table in tables_of_setting:
+            for method, cells in table.lines.items():
+                for column, cell in zip(table.columns, cells, strict=True):
+                    if cell is not None:
+                        score = table.design.with_score(column.quantity, method).score
+                        words = (setting, method, column.title, *_csv_cells(cell), score)
+                        lines.append([printable(word) if isinstance(word, str) else word for word in words])
     return csv_lines(lines)
+
+
+def _csv_cells(cell: Cell) -> list[object]:
+    """Return mean, std, n, the paper's number and table, p and test, best, notes."""
+    paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
+    against = (cell.p, "welch") if cell.p is not None else ("", "")
+    best = [word for word, marked in (("single", cell.best), ("overall", cell.best_overall)) if marked]
+    std = cell.std if cell.n > 1 else ""
+    return [cell.mean, std, cell.n, *paper, *against, " ".join(best), " ".join(cell.notes)]
 
 
 def print_table(table: Table, console: Console) -> None:
