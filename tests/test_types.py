@@ -128,8 +128,12 @@ def test_log_probabilities_are_noted_as_such_and_other_logits_stay_as_they_are(l
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([[0.75, 0.25], [0.5, 0.46]], True),
-        ([[0.75, 0.25], [0.5, 0.44]], False),
+        ([[0.75, 0.25], [0.34, 0.67]], True),
+        ([[0.75, 0.25], [0.34, 0.68]], False),
+        ([[0.096] * 10], True),
+        ([[0.094] * 10], False),
+        ([[0.00096] * 1000], True),
+        ([[0.00094] * 1000], False),
         ([[0.0, 1.0]], True),
         ([[-0.5, 1.5]], False),
         ([[75.0, 25.0]], False),
