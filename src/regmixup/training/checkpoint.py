@@ -30,10 +30,7 @@ COUNTERS = ("updates", "epochs", "selected_epoch", "selected_value")
 
 @dataclass(frozen=True)
 class Position:
-    """A position in training: finished epochs, steps taken of the next one, and what those reported so far.
-
-    All randomness is named by seed, purpose, epoch and step, so no generator's state needs to be kept.
-    """
+    """A position in training: finished epochs, steps taken of the next one, and what those reported so far."""
 
     epoch: int = 0
     step: int = 0
