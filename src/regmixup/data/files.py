@@ -42,7 +42,9 @@ def missing_files(dataset: Dataset, root: Path) -> list[str]:
 
     def is_present(file: str) -> bool:
         path = root / file
-        return path.is_dir() and any(path.iterdir()) if file.endswith("/") else path.is_file()
+        if file.endswith("/"):
+            return path.is_dir() and any(path.iterdir())
+        return path.is_file()
 
     return [file for file in dataset.files if not is_present(file)]
 
