@@ -56,8 +56,7 @@ def evaluate_run(
     stem, temperature = planned.stem, None
     if choices:
         values = {row.metric: row.value for row in choices}
-        temperature = values["temperature"]
-        planned = _with_choices(planned, values)
+        temperature, planned = values["temperature"], _with_choices(planned, values)
     evaluation = planned.evaluate
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=evaluation.precision)
     names = evaluation.datasets()

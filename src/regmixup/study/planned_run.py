@@ -197,8 +197,5 @@ class PlannedRun:
 
 
 def _worded(value: object) -> str:
-    """
-    >>> _worded((60, 120)), _worded(()), _worded(0.1)
-    ('60, 120', 'none', '0.1')
-    """
+    """Return a value in words, a tuple as a list."""
     return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

@@ -31,9 +31,6 @@ from regmixup.training.engine import Engine
 from regmixup.training.stopping import handle
 from regmixup.types import Row
 
-COLLECT_SECONDS = 0.1
-"""Time until a table that another process writes is tried again."""
-
 
 class FailedRunsError(RuntimeError):
     """Some runs of a study failed; the others are complete, and collected."""
@@ -96,7 +93,7 @@ def run_study(
         with suppress(InUseError):
             _collect(study, folder, _measured([task for task in tasks if task.index not in failed]))
             break
-        time.sleep(COLLECT_SECONDS)
+        time.sleep(0.1)  # another process writes the table
     if failed:
         raise FailedRunsError(_explain([*failed.values()], total=len(tasks)))
     if budget is not None and not any(task.index in outcomes for task in undone):

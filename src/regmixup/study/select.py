@@ -121,8 +121,8 @@ def take_selected(study: Study, path: Path) -> Study:
     fields = {(choice.recipe, choice.method): choice.fields for choice in _read_choices(study, path)}
     lines = [(recipe, method) for recipe in study.recipes for method in study.methods_of(recipe)]
     taken = [line for line in lines if fields.get(line)]
-    incomplete = any(line not in fields for line in lines)  # a search that goes on has chosen for some
-    if not taken or (study.confirms and incomplete):
+    is_complete = all(line in fields for line in lines)  # a search that goes on has chosen for some
+    if not taken or (study.confirms and not is_complete):
         places = ", ".join(f"{method} of {recipe}" for recipe, method in fields)
         which = "every method and recipe" if study.confirms else "a method and recipe"
         raise ValueError(f"{path} must hold a choice for {which} of {study.name}, got {places or 'nothing'}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from regmixup import recipes
 from regmixup.config import values_of
 from regmixup.data.catalogue import FAMILIES, find
-from regmixup.recipes import Recipe
 from regmixup.study.planned_run import Evaluation, PlannedRun
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 """Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
 _OF_SIZE = ("train_set", "network", "epochs", "warmup_epochs", "batch_size", "image_size", "cutout")
-_KEPT = {field.name for field in fields(Recipe)} - {*_OF_SIZE}
+_KEPT = {field.name for field in fields(recipes.Recipe)} - {*_OF_SIZE}
 """The fields of a recipe that keep the values of a grid; other fields, such as the head, are kept anyway."""
 
 

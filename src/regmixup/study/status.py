@@ -55,10 +55,8 @@ def device_of(network: str) -> str:
 def plain_milliseconds(network: str) -> float | None:
     """Return the time of a step of plain training with 128 images; None where nothing is known."""
     name = network.removesuffix("-sngp")  # whose head takes no time worth a measurement of its own
-    for section in ("compiled", "cpu", "estimated"):
-        if name in step_times()[section]:
-            return step_times()[section][name]["dnn"]
-    return None
+    tables = (step_times()[section] for section in ("compiled", "cpu", "estimated"))
+    return next((table[name]["dnn"] for table in tables if name in table), None)
 
 
 def relative_time(method: str, config: TrainConfig) -> float:
@@ -132,8 +130,7 @@ class Estimate:
     device: str
 
     def __str__(self) -> str:
-        """Describe the cost in words, its minutes to two digits.
-
+        """
         >>> print(Estimate(15, 1234.0, "one H200"), Estimate(0, 0.0, "one H200"), sep="; ")
         15 networks to train, about 1,200 GPU minutes (21 hours) on one H200; 0 networks to train, no time
         """
@@ -234,8 +231,9 @@ def missing_data(tasks: Iterable[Task], root: str | Path | None = None) -> str:
     where = data_root(root)
     names: dict[str, None] = {}
     for task in tasks:
-        trained_on = [name for run in task.models() for name in (run.config.train_set, run.config.validation) if name]
-        names |= dict.fromkeys([*trained_on, *task.planned.evaluate.datasets()])
+        for run in task.models():
+            names |= dict.fromkeys(filter(None, (run.config.train_set, run.config.validation)))
+        names |= dict.fromkeys(task.planned.evaluate.datasets())
     files: dict[str, dict[str, None]] = {}
     for name in names:
         dataset = find(name)

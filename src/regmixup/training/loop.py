@@ -164,8 +164,7 @@ class Training:
 
     def draw_shards(self, step: int, picked: Sequence[Any], batch_images: int) -> list[Shard]:
         """Draw the randomness of this process's shards of a batch. picked: the images of each."""
-        config = self.config
-        shards = []
+        config, shards = self.config, []
         place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
         largest = -(-batch_images // config.num_shards)
         for loader, images in zip(self.loaders, picked, strict=True):

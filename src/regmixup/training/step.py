@@ -117,9 +117,10 @@ class TrainingStep:
             exchange: AbstractContextManager[None] = nullcontext()
             if shard is not shards[-1] and isinstance(self.forward, DistributedDataParallel):
                 exchange = self.forward.no_sync()
-            with exchange, self.statistics.shard(shard.share):
+            share = shard.count / shard.total
+            with exchange, self.statistics.shard(share):
                 output: ShardLoss = self.forward(shard.picked if shard.count else None, shard.draw)
-                (output.loss * (shard.share * self.guard.ranks.world)).backward()
+                (output.loss * (share * self.guard.ranks.world)).backward()
             outputs.append(output)
         return outputs
 

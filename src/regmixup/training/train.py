@@ -35,8 +35,6 @@ from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted, Stop, stopping
 
-_PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
-
 
 class Hooks(TypedDict, total=False):
     """The callbacks of `train`."""
@@ -234,9 +232,9 @@ def provenance_record(training: Training) -> dict[str, Any]:
         record["init"] = asdict(training.initial)
     if selection is not None and config.epochs:
         record["selected"] = selection.record(config.validation)
-    packages = {name: version(name) for name in _PACKAGES}
-    ours = {"regmixup": regmixup.__version__, "numerics": NUMERICS_VERSION}
-    return {**record, "versions": {**ours, "python": platform.python_version(), **packages}}
+    ours = {"regmixup": regmixup.__version__, "numerics": NUMERICS_VERSION, "python": platform.python_version()}
+    others = {name: version(name) for name in ("torch", "timm", "numpy", "scipy", "safetensors")}
+    return {**record, "versions": {**ours, **others}}
 
 
 def seconds_of(history: Sequence[EpochRecord], epochs: int) -> float:

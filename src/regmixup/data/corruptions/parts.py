@@ -89,9 +89,8 @@ def box_matrix(source: int, target: int) -> np.ndarray:
     """
     scale = source / target
     centre = (np.arange(target)[:, None] + 0.5) * scale
-    width = max(scale, 1.0)
-    distance = (np.arange(source) - centre + 0.5) * (1 / width)
-    first = (centre - width / 2 + 0.5).astype(np.int64)
-    last = (centre + width / 2 + 0.5).astype(np.int64)
+    half = max(scale, 1.0) / 2
+    distance = (np.arange(source) - centre + 0.5) * (1 / max(scale, 1.0))
+    first, last = (centre - half + 0.5).astype(np.int64), (centre + half + 0.5).astype(np.int64)
     covered = (distance > -0.5) & (distance <= 0.5) & (np.arange(source) >= first) & (np.arange(source) < last)
     return covered / covered.sum(axis=1, keepdims=True)
