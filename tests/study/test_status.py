@@ -23,6 +23,7 @@ from regmixup.study.runner import run_study
 from regmixup.study.status import (
     RESERVE,
     Budget,
+    Estimate,
     estimate,
     evaluation_minutes,
     measured_epoch,
@@ -47,6 +48,11 @@ def tasks_of(folder, text):
     """The tasks of a study file, whose runs would lie in the folder."""
     plan = list(load_study(str(write_mini(folder, text))).runs())
     return find_tasks(plan, folder / "runs", torch.device("cpu"), [])
+
+
+@pytest.mark.parametrize(("minutes", "words"), [(0.2, "1 minute"), (1.2, "1 minute"), (1.6, "2 minutes")])
+def test_times_of_minutes_are_in_words(minutes, words):
+    assert str(Estimate(1, minutes, "2 CPU cores")) == f"1 network to train, about {words} on 2 CPU cores"
 
 
 def test_a_training_costs_its_images_times_the_time_of_a_step():
@@ -288,19 +294,15 @@ def test_what_lacks_rows_or_weights_is_not_done(half_done, lost):
     assert (state_of(task), task.done, Budget(0).fits(task)) == ("to do", False, False)
 
 
-def planned(folder, text):
-    return list(load_study(str(write_mini(folder, text))).runs())
-
-
 def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_path):
-    plan = planned(tmp_path, CIFAR)
-    _, *lines = missing_data(plan, tmp_path).splitlines()  # one per family, not per set
+    tasks = tasks_of(tmp_path, CIFAR)
+    _, *lines = missing_data(tasks, tmp_path).splitlines()  # one per family, not per set
     assert [line.partition(":")[0].strip() for line in lines] == ["cifar10", "cifar10-c", "svhn", "cifar100"]
     assert "  svhn: test_32x32.mat" in lines
     assert "  cifar100: cifar-100-python/train and 1 more" in lines
     write_cifar(tmp_path, "cifar10")
-    assert "cifar10:" not in missing_data(plan, tmp_path)
-    listed = planned(tmp_path, CIFAR.replace('"svhn/test"', '"tiny-imagenet/openood-cifar10"'))
+    assert "cifar10:" not in missing_data(tasks, tmp_path)
+    listed = tasks_of(tmp_path, CIFAR.replace('"svhn/test"', '"tiny-imagenet/openood-cifar10"'))
     assert "tiny-imagenet: tiny-imagenet-200/wnids.txt and 5 more" in missing_data(listed, tmp_path)  # with the lists
 
 
@@ -311,9 +313,14 @@ def test_a_study_without_its_data_trains_nothing(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_the_validation_set_of_training_must_be_there(tmp_path):
+    text = MINI.replace("epochs = 5", f'epochs = 5\nvalidation = "folder:{tmp_path}/mine"')
+    assert missing_data(tasks_of(tmp_path, text)).endswith(f"folder: folder:{tmp_path}/mine")
+
+
 def test_a_folder_of_images_must_be_there(tmp_path):
     text = MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"')
-    assert missing_data(planned(tmp_path, text)).endswith(f": folder:{tmp_path}/ood")
+    assert missing_data(tasks_of(tmp_path, text)).endswith(f": folder:{tmp_path}/ood")
     (tmp_path / "ood").mkdir()
-    assert missing_data(planned(tmp_path, text)) == ""
-    assert missing_data(planned(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == ""
+    assert missing_data(tasks_of(tmp_path, text)) == ""
+    assert missing_data(tasks_of(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == ""

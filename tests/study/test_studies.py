@@ -20,6 +20,7 @@ from regmixup.study.select import take_selected
 from regmixup.study.smoke import STAND_INS
 from regmixup.study.status import estimate
 from regmixup.study.tasks import find_tasks
+from tests.study.mini import MINI, write_mini
 from tests.study.test_select import choice
 
 DOCUMENTS = Path(__file__).parent.parent.parent / "docs"
@@ -239,3 +240,11 @@ def test_a_method_keeps_what_makes_it_at_smoke_scale():
             assert type(small.posthoc) is type(whole.posthoc)
             assert small.config.epochs == 2
             assert small.config.members <= 2
+
+
+@pytest.mark.parametrize("grid", ['head = ["linear", "cosine"]', 'constraint = ["stable_rank"]', "rotation = [0, 0.5]"])
+def test_a_grid_over_a_part_by_its_name_has_the_same_parts_at_smoke_scale(grid, tmp_path):
+    path = str(write_mini(tmp_path, f"{MINI}\n[grid.dnn]\n{grid}\n"))
+    plans = [load_study(path, scale).runs() for scale in ("full", "smoke")]
+    full, small = ([(p.label, p.config.objective, p.config.head, p.config.constraint) for p in plan] for plan in plans)
+    assert full == small

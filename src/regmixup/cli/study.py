@@ -147,5 +147,5 @@ def _print_plan(study: Study, tasks: Sequence[Task], verb: StudyVerb) -> None:
     undone = [task for task in tasks if not task.done]
     if lost := lost_weights(undone, archive_places(study, verb.archive, verb.runs)):
         print(f"again  {lost}")
-    if missing := missing_data([task.planned for task in undone], verb.root):
+    if missing := missing_data(undone, verb.root):
         print(missing)

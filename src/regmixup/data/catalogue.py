@@ -44,16 +44,12 @@ def _published(folder: str, checksums: Mapping[str, str]) -> dict[str, Any]:
 
 def _parts(whole: Dataset, fractions: tuple[float, float], *parts: tuple[str, Role]) -> list[Dataset]:
     """Return the two parts of a stratified split. parts: the name and the role of each."""
-    return [
-        replace(
-            whole,
-            name=f"{whole.family}/{split}",
-            role=role,
-            images=round(fraction * whole.images) if whole.images else None,
-            part=SplitPart(whole.name, fractions, (piece,)),
-        )
-        for piece, (fraction, (split, role)) in enumerate(zip(fractions, parts, strict=True))
-    ]
+    records = []
+    for piece, (split, role) in enumerate(parts):
+        images = round(fractions[piece] * whole.images) if whole.images else None
+        part = SplitPart(whole.name, fractions, (piece,))
+        records.append(replace(whole, name=f"{whole.family}/{split}", role=role, images=images, part=part))
+    return records
 
 
 def _train_parts(train: Dataset) -> list[Dataset]:
@@ -314,8 +310,9 @@ def register(
     dataset = Dataset(name=name, reader=loader, role=role or role_in_name(name), benchmark=benchmark or family)
     FAMILIES.setdefault(family, f"registered by {plugins.REGISTERED['dataset', name].module}")
     DATASETS[name] = dataset
-    for part in _train_parts(dataset) if split == "train" else ():
-        DATASETS.setdefault(part.name, part)
+    if split == "train":
+        for part in _train_parts(dataset):
+            DATASETS.setdefault(part.name, part)
 
 
 def members(family: str) -> list[Dataset]:

@@ -42,7 +42,7 @@ def missing_files(dataset: Dataset, root: Path) -> list[str]:
 
     def is_present(file: str) -> bool:
         path = root / file
-        return path.is_dir() and any(path.iterdir()) if file.endswith("/") else path.is_file()
+        return (path.is_dir() and any(path.iterdir())) if file.endswith("/") else path.is_file()
 
     return [file for file in dataset.files if not is_present(file)]
 

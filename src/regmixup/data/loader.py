@@ -128,10 +128,12 @@ class ResidentLoader(Loader):
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
         batches = [batch[self.rank :: self.world] for batch in self.batches(epoch)]
         index = torch.cat(batches)
-        # Augmentation is drawn for every image, so ranks agree on it. One copy to the device for the whole epoch.
-        choices = (index, *(choice[index] for choice in self._draw(epoch)))
+        offset, flip, boxes = self._draw(epoch)  # for every image, so ranks agree on it
         sizes = [len(batch) for batch in batches]
-        yield from map(Picked, *(choice.to(self.device).split(sizes)[start:] for choice in choices))
+        # One copy to the device for the whole epoch.
+        columns = [choice.to(self.device).split(sizes) for choice in (index, offset[index], flip[index], boxes[index])]
+        for picked in list(zip(*columns, strict=True))[start:]:
+            yield Picked(*picked)
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
         """Draw the offsets, flips and squares of an epoch, for all ranks."""

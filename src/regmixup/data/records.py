@@ -132,11 +132,12 @@ def _folder_part(name: str) -> SplitPart | None:
     if match is None:
         return None
     of, side, percent, kind, fold, count = match.groups()
-    if side:
-        first = int(percent) if side == "train" else 100 - int(percent)
-        return SplitPart(of, (first / 100, (100 - first) / 100), (0,) if side == "train" else (1,))
-    folds = range(1, int(count) + 1)
-    if int(fold) not in folds or len(folds) < 2:
+    if side == "train":
+        return SplitPart(of, (int(percent) / 100, (100 - int(percent)) / 100), (0,))
+    if side == "val":
+        return SplitPart(of, ((100 - int(percent)) / 100, int(percent) / 100), (1,))
+    piece, num_folds = int(fold) - 1, int(count)
+    if piece not in range(num_folds) or num_folds < 2:
         return None
-    pieces = tuple(k - 1 for k in folds if (k == int(fold)) == (kind == "fold"))
-    return SplitPart(of, (1 / len(folds),) * len(folds), pieces)
+    pieces = (piece,) if kind == "fold" else tuple(other for other in range(num_folds) if other != piece)
+    return SplitPart(of, (1 / num_folds,) * num_folds, pieces)

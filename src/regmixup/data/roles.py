@@ -148,7 +148,8 @@ def rest_of(part: str) -> str:
         whole, _, end = part.rstrip("/").rpartition("/")
         side, _, share = end.partition("-")
         other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
-        return f"{whole}/{other_side}-{100 - int(share) if share.isdigit() else share}"
+        other_share = str(100 - int(share)) if side in ("train", "val") else share
+        return f"{whole}/{other_side}-{other_share}"
     siblings = members(dataset.family) if dataset.part else []
     for sibling in siblings:
         if sibling.part and sibling.part != dataset.part:

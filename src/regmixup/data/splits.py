@@ -1,7 +1,4 @@
-"""Random choices, the same on every machine: named random streams and stratified splits.
-
-Streams are named rather than shared: every purpose and epoch has its own.
-"""
+"""Random choices, the same on every machine: random streams, one by name for each purpose, and stratified splits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The streaming loader: images decoded or augmented by worker processes.
-
-It is for sets that do not fit in memory, and for augmentation that is done image by image on a CPU.
-"""
+"""The streaming loader: images that do not fit in memory, or are augmented one by one, come from worker processes."""
 
 from __future__ import annotations
 
@@ -48,8 +45,7 @@ class _Samples(Dataset[tuple[Tensor, int]]):
 class StreamingLoader(Loader):
     """Batches of images, decoded and augmented by `workers` processes; how many there are changes no batch.
 
-    Ranks share every global batch without overlap. Towards the end of an epoch the workers already decode the first
-    batches of the next, so that it need not start by waiting for them.
+    Towards the end of an epoch they decode the first batches of the next already, so that it does not wait for them.
 
     images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: as in `Loader`.
     transform: may draw from torch's global generator. shape: (C, H, W) of what it returns.

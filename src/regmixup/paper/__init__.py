@@ -111,7 +111,7 @@ def _cells(keys: str, body: str) -> list[PaperCell]:
             continue
         label, _, numbers = line.partition("|")
         for (named, train_set, metric, dataset, setting), text in zip(columns, numbers.split(), strict=True):
-            if text not in "-.":
+            if text not in ("-", "."):
                 place = (network if named == "*" else named, train_set, metric, dataset, setting)
                 cells.append(PaperCell(label.strip(), *place, text))
     return cells

@@ -33,8 +33,10 @@ from regmixup.types import Predictions, Row
 
 def archive_places(study: Study, *folders: Path | None) -> list[Path]:
     """Return where a study's archives may lie: in some folders, and beside each in those of the studies it reuses."""
-    roots = [folder for folder in folders if folder is not None]
-    return [place for root in roots for place in (root, *(root.absolute().parent / name for name in study.reuses))]
+    places = []
+    for folder in filter(None, folders):
+        places += [folder, *(folder.absolute().parent / name for name in study.reuses)]
+    return places
 
 
 def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path | None:

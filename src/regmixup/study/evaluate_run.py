@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -58,19 +59,25 @@ def evaluate_run(
         temperature, planned = values["temperature"], _with_choices(planned, values)
     evaluation = planned.evaluate
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=evaluation.precision)
-    names = [*evaluation.datasets(), *([run.config.train_set] if _needs_train(planned) else [])]
+    names = evaluation.datasets()
+    if _needs_train(planned):
+        names.append(run.config.train_set)
     store(run, names, features=planned.keeps_features or None, root=root, device=device)
     predicted = [run.predictions_path(name) for name in names]
     settings = (planned.label, run.fingerprint, evaluation, planned.posthoc, temperature)
 
-    results = [run_folder.rows_path(run.folder, stem)]
+    results = {"rows": run_folder.rows_path(run.folder, stem)}
     if evaluation.test:
-        results += [run_folder.figures_path(run.folder, stem), outcomes_path(run.folder, stem)]
-    if not are_current(results, cache_key(predicted, settings)):
-        _measure(planned, run, results, temperature=temperature, root=root, device=device)
-        # The key is computed anew, as a damaged file of predictions may have been made again.
-        write_json(results[0].with_suffix(".json"), _marks(results, cache_key(predicted, settings)))
-    return read_rows(results[0])
+        results["figures"] = run_folder.figures_path(run.folder, stem)
+        results["outcomes"] = outcomes_path(run.folder, stem)
+    note, key = results["rows"].with_suffix(".json"), cache_key(predicted, settings)
+    with suppress(OSError, ValueError):  # missing or damaged: all is computed again
+        if read_table(note) == _marks(results, key):
+            return read_rows(results["rows"])
+    _measure(planned, run, results, temperature=temperature, root=root, device=device)
+    # The key is computed anew, as a damaged file of predictions may have been made again.
+    write_json(note, _marks(results, cache_key(predicted, settings)))
+    return read_rows(results["rows"])
 
 
 def _with_choices(planned: PlannedRun, values: dict[str, float]) -> PlannedRun:
@@ -91,7 +98,7 @@ def _needs_train(planned: PlannedRun) -> bool:
 def _measure(
     planned: PlannedRun,
     run: Run,
-    results: Sequence[Path],
+    results: dict[str, Path],
     *,
     temperature: float | None,
     root: str | Path | None,
@@ -99,7 +106,7 @@ def _measure(
 ) -> None:
     """Compute and write the rows of a run and, with a test set, the data of its figures and the outcome of each image.
 
-    results: where to write these. temperature: that of its companion, else None.
+    results: where to write these, by kind. temperature: that of its companion, else None.
     """
     evaluation, config = planned.evaluate, run.config
     predict = partial(run.predict, features=planned.keeps_features or None, root=root, device=device)
@@ -124,7 +131,7 @@ def _measure(
         # A study that selects, or a companion: validation metrics, and the T with the smallest ECE.
         assert validation is not None, "an evaluation without a test set has a validation set"
         named = replace(template, dataset=validation.dataset, posthoc="temperature", metric="temperature")
-        write_rows(results[0], [*measure(validation), replace(named, value=fit_temperature(fitted, validation))])
+        write_rows(results["rows"], [*measure(validation), replace(named, value=fit_temperature(fitted, validation))])
         return
     rows = measure(
         predict(evaluation.test).to(place),
@@ -134,7 +141,7 @@ def _measure(
         shift=[predict(name).to(place) for name in evaluation.shift_sets()],
         ood=[predict(name).to(place) for name in evaluation.ood],
     )
-    write_rows(results[0], rows)
+    write_rows(results["rows"], rows)
 
     def mapped(name: str, at: float = 1.0) -> Predictions:
         return fitted(predict(name).to(device), at).to("cpu")
@@ -151,24 +158,13 @@ def _measure(
         classes=run.provenance()["classes"],
         root=root,
     )
-    write_table(results[1], drawn, indent=None)
-    write_outcomes(results[2], [versions["none"], *ood])
+    write_table(results["figures"], drawn, indent=None)
+    write_outcomes(results["outcomes"], [versions["none"], *ood])
 
 
-def are_current(results: Sequence[Path], key: str) -> bool:
-    """Return whether all results are there, computed from what `key` names, and unchanged since.
-
-    results: rows first; beside them lies the note that `evaluate_run` leaves of what they were computed from.
-    """
-    try:
-        return read_table(results[0].with_suffix(".json")) == _marks(results, key)
-    except (OSError, ValueError):
-        return False
-
-
-def _marks(results: Sequence[Path], key: str) -> dict[str, str]:
-    """Return the key, and the digests of rows, figures and outcomes under these names."""
-    return {"key": key, **{path.name.partition("-")[0]: digest(path) for path in results}}
+def _marks(results: dict[str, Path], key: str) -> dict[str, str]:
+    """Return the note beside the rows: the key of what the results were computed from, and the digest of each."""
+    return {"key": key, **{kind: digest(path) for kind, path in results.items()}}
 
 
 def stored_rows(folder: Path, stem: str) -> list[Row]:

@@ -67,16 +67,17 @@ def grid_points(table: Mapping[str, Any]) -> Iterator[Point]:
         else:
             fixed |= dict.fromkeys(names, values)
     short_names = _short_names([names[0] for names, _ in axes])
+    varied = [name for names, _ in axes for name in names]
+    ends = [(values[0], values[-1]) for _, values in axes[:2]] + [(values[0],) for _, values in axes[2:]]
     for combination in product(*(values for _, values in axes)):
-        fields, corner = dict(fixed), True
-        for place, (value, (names, values)) in enumerate(zip(combination, axes, strict=True)):
+        fields = dict(fixed)
+        for (names, _), value in zip(axes, combination, strict=True):
             fields |= dict.fromkeys(names, value)
-            corner &= value == values[0] or (place < 2 and value == values[-1])
         yield Point(
             varied=dict(zip(short_names, combination, strict=True)),
             fields=fields,
-            trains=any(not name.startswith("posthoc.") for names, _ in axes for name in names),
-            corner=corner,
+            trains=any(not name.startswith("posthoc.") for name in varied),
+            corner=all(value in corner_values for value, corner_values in zip(combination, ends, strict=True)),
         )
 
 

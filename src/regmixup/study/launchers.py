@@ -216,16 +216,16 @@ class RayTasks(Checked):
         if not self.tasks:
             time.sleep(seconds)
             return []
+        ended = []
         ready, _ = self.ray.wait(list(self.tasks), timeout=seconds)
-        return [self._outcome(reference) for reference in ready]
-
-    def _outcome(self, reference: Any) -> TaskOutcome:
-        task = self.tasks.pop(reference)
-        try:
-            return self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:  # lost more often than Ray retries
-            write_failure(task.run.folder, f"{error}\n")
-            return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
+        for reference in ready:
+            task = self.tasks.pop(reference)
+            try:
+                ended.append(self.ray.get(reference))
+            except self.ray.exceptions.RayError as error:  # lost more often than Ray retries
+                write_failure(task.run.folder, f"{error}\n")
+                ended.append(TaskOutcome(task=task, error=f"{type(error).__name__}: {error}"))
+        return ended
 
     def close(self) -> None:
         """Cancel every task. A run in progress keeps its last checkpoint. The connection ends with this process."""

@@ -107,8 +107,9 @@ class Study:
                 if not isinstance(entries, list) or any(type(entry) is not kind for entry in entries):
                     raise ValueError(f"{section}.{method} must be a list of {kind.__name__}, got {entries!r}")
                 check_distinct(f"{section}.{method}", entries)
-        for recipe in (recipe for chosen in self.only.values() for recipe in chosen):
-            check_name("recipe of only", recipe, self.recipes)
+        for chosen in self.only.values():
+            for recipe in chosen:
+                check_name("recipe of only", recipe, self.recipes)
         sections = {*self.recipes, *map(_family, self.recipes)}
         for key, value in (*self.train.items(), *self.evaluate.items()):
             if isinstance(value, dict):

@@ -55,8 +55,10 @@ class Evaluation:
             raise ValueError("evaluate must name a test set, or a validation set and no other, got no test set")
         if self.calibration != "holdout" and not (self.validation and self.test):
             raise ValueError(f"validation and test must both be named with calibration {self.calibration!r}")
-        singles = {role: (name,) for role in ("validation", "test", "profile") if (name := getattr(self, role))}
-        for role, names in {**singles, "shift": self.shift_sets(), "ood": self.ood}.items():
+        for role in ("validation", "test", "profile"):
+            if name := getattr(self, role):
+                find(name, f"dataset of {role}")
+        for role, names in {"shift": self.shift_sets(), "ood": self.ood}.items():
             for name in names:
                 find(name, f"dataset of {role}")
             if len(set(names)) != len(names):
@@ -66,7 +68,10 @@ class Evaluation:
 
     def shift_sets(self) -> list[str]:
         """Return the shifted sets, families replaced by their members."""
-        return [d.name for entry in self.shift for d in sets_of(entry) or [find(entry, "dataset of shift")]]
+        names: list[str] = []
+        for entry in self.shift:
+            names += [dataset.name for dataset in sets_of(entry)] or [find(entry, "dataset of shift").name]
+        return names
 
     def datasets(self) -> list[str]:
         """Return every dataset to predict."""
@@ -179,7 +184,8 @@ class PlannedRun:
         """
         from regmixup.training.config import configure
 
-        silent = {"precision", *(("objective", "constraint", "head", "posthoc") if self.point.varied else ())}
+        parts = ("objective", "constraint", "head", "posthoc")
+        silent = {"precision", *parts} if self.point.varied else {"precision"}
         usual = values_of(configure(self.recipe, self.method, seed=self.config.seed))
         usual["posthoc"] = usual_posthoc(self.method, self.recipe)
         planned = {**values_of(self.config), "posthoc": self.posthoc}
@@ -191,8 +197,5 @@ class PlannedRun:
 
 
 def _worded(value: object) -> str:
-    """
-    >>> _worded((60, 120)), _worded(()), _worded(0.1)
-    ('60, 120', 'none', '0.1')
-    """
+    """Return a value in words, a tuple as a list."""
     return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

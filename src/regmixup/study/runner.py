@@ -31,9 +31,6 @@ from regmixup.training.engine import Engine
 from regmixup.training.stopping import handle
 from regmixup.types import Row
 
-COLLECT_SECONDS = 0.1
-"""Time until a table that another process writes is tried again."""
-
 
 class FailedRunsError(RuntimeError):
     """Some runs of a study failed; the others are complete, and collected."""
@@ -96,7 +93,7 @@ def run_study(
         with suppress(InUseError):
             _collect(study, folder, _measured([task for task in tasks if task.index not in failed]))
             break
-        time.sleep(COLLECT_SECONDS)
+        time.sleep(0.1)  # another process writes the table
     if failed:
         raise FailedRunsError(_explain([*failed.values()], total=len(tasks)))
     if budget is not None and not any(task.index in outcomes for task in undone):
@@ -134,7 +131,7 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
             warnings.warn(f"nothing is reused from {', '.join(absent)}: no such folder", stacklevel=3)
     if lost := lost_weights(tasks, archive_places(study, job.archive, job.runs)):
         warnings.warn(lost, stacklevel=3)
-    if missing := missing_data([task.planned for task in tasks], job.root):
+    if missing := missing_data(tasks, job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
             "name their folder by --root or the environment variable REGMIXUP_DATA"
@@ -148,13 +145,11 @@ def lost_weights(tasks: Sequence[Task], places: Sequence[Path]) -> str:
     """
     lost: dict[str, set[str]] = {}
     for task in tasks:
-        archived = [
-            model
-            for model in task.models()
-            if any((place / model.config.name / run_folder.ARCHIVED).is_file() for place in places)
-        ]
-        if untrained := {model.config.name for model in archived if not model.finished}:
-            lost[task.title] = untrained
+        for model in task.models():
+            name = model.config.name
+            is_archived = any((place / name / run_folder.ARCHIVED).is_file() for place in places)
+            if is_archived and not model.finished:
+                lost.setdefault(task.title, set()).add(name)
     if not lost:
         return ""
     count = counted(len(set.union(*lost.values())), "archived network")
@@ -210,11 +205,13 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path:
         )
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
     tasks: list[Task] = []
+    done: list[Task] = []
     for device in (torch.device("cuda"), torch.device("cpu")):
         with suppress(ValueError):  # a precision that this kind of device does not have
             on_device = find_tasks(plan, runs.absolute(), device, archives)
-            tasks = max(tasks, on_device, key=lambda tasks: sum(task.done for task in tasks))
-    done = [task for task in tasks if task.done]
+            done_on_device = [task for task in on_device if task.done]
+            if len(done_on_device) > len(done):
+                tasks, done = on_device, done_on_device
     if not done:
         raise ValueError(
             f"runs must hold results of the study {study.source or study.name}, got {runs}: no run of it is done there"

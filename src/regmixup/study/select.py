@@ -73,20 +73,21 @@ def _choice(study: Study, name: str, candidates: dict[str, list[PlannedRun]], ro
         means = {label: mean for label, runs in candidates.items() if (mean := _mean(rows, runs, by)) is not None}
         if len(means) < len(candidates):
             return None
-        best = (max if higher_is_better(by) else min)(means, key=means.__getitem__)
+        pick_best = max if higher_is_better(by) else min
+        best = pick_best(means, key=lambda label: means[label])
         score, chosen = means[best], candidates[best]
     first = chosen[0]
-    values, fields = (dict(first.point.varied), dict(first.point.fields)) if study.select else ({}, {})
+    values = dict(first.point.varied) if study.select else {}
     if first.posthoc is not None and first.posthoc.needs_validation:
         by = by or "ece"
-        values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}
+        values["prior_variance"] = _mean(rows, chosen, "prior_variance")
     return Choice(
         recipe=first.recipe,
         method=name,
         on=first.evaluate.validation,
         seeds=tuple(planned.config.seed for planned in chosen),
         values=values,
-        fields=fields,
+        fields=dict(first.point.fields) if study.select else {},
         by=by,
         score=score,
         candidates=len(candidates),
@@ -120,7 +121,8 @@ def take_selected(study: Study, path: Path) -> Study:
     fields = {(choice.recipe, choice.method): choice.fields for choice in _read_choices(study, path)}
     lines = [(recipe, method) for recipe in study.recipes for method in study.methods_of(recipe)]
     taken = [line for line in lines if fields.get(line)]
-    if not taken or (study.confirms and not fields.keys() >= {*lines}):  # a search that goes on has chosen for some
+    is_complete = all(line in fields for line in lines)  # a search that goes on has chosen for some
+    if not taken or (study.confirms and not is_complete):
         places = ", ".join(f"{method} of {recipe}" for recipe, method in fields)
         which = "every method and recipe" if study.confirms else "a method and recipe"
         raise ValueError(f"{path} must hold a choice for {which} of {study.name}, got {places or 'nothing'}")

@@ -8,7 +8,7 @@ say nothing about any method; they show that a study file works from its first r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from regmixup import recipes
@@ -49,7 +49,9 @@ STAND_INS = {
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 """Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
-_OF_SIZE = ("train_set", "network", "epochs", "warmup_epochs", "batch_size", "image_size", "members", "cutout")
+_OF_SIZE = ("train_set", "network", "epochs", "warmup_epochs", "batch_size", "image_size", "cutout")
+_KEPT = {field.name for field in fields(recipes.Recipe)} - {*_OF_SIZE}
+"""The fields of a recipe that keep the values of a grid; other fields, such as the head, are kept anyway."""
 
 
 def shrink(plan: Iterable[PlannedRun]) -> list[PlannedRun]:
@@ -62,7 +64,7 @@ def shrink(plan: Iterable[PlannedRun]) -> list[PlannedRun]:
 
 
 def _shrink_run(planned: PlannedRun) -> PlannedRun:
-    kept = {name: value for name, value in planned.point.fields.items() if "." not in name and name not in _OF_SIZE}
+    kept = {name: value for name, value in planned.point.fields.items() if name in _KEPT}
     return replace(
         planned,
         config=_config(planned.config, kept),

@@ -40,8 +40,6 @@ MEASURE_MICROSECONDS = 20.0
 RESERVE = 1.1
 """Factor on the expected time of a run where there is a time limit; covers the start, too."""
 
-# Time by the table
-
 
 @cache
 def step_times() -> dict[str, Any]:
@@ -99,9 +97,6 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     return sum(count or 0 for count in counts) * milliseconds / 60_000
 
 
-# Time by the epochs of other runs
-
-
 def measured_epoch(config: TrainConfig, runs: Path) -> float | None:
     """Return the seconds of an epoch of a run like this one, or of this one itself; None if there is none.
 
@@ -126,9 +121,6 @@ def _kind(config: TrainConfig) -> list[Any]:
     return [getattr(config, name) for name in (*model, *images)]
 
 
-# Time of all runs together
-
-
 @dataclass(frozen=True)
 class Estimate:
     """The cost of runs. networks: to train. minutes: of training and evaluation on `device`, None if unknown."""
@@ -147,11 +139,13 @@ class Estimate:
             return f"{count}, time unknown"
         if self.minutes == 0:
             return f"{count}, no time"
-        shown = float(f"{self.minutes:.2g}")
-        unit = ("GPU minute" if "H200" in self.device else "minute") + "s" * (shown > 1)
-        hours = f" ({self.minutes / 60:.2g} hours)" if 120 <= self.minutes < 4800 else ""
-        days = f" ({self.minutes / 1440:.2g} days)" if self.minutes >= 4800 else ""
-        return f"{count}, about {max(shown, 1.0):,.0f} {unit}{hours}{days} on {self.device}"
+        minutes = round(max(float(f"{self.minutes:.2g}"), 1.0))
+        time_needed = counted(minutes, "GPU minute" if "H200" in self.device else "minute")
+        if self.minutes >= 4800:
+            time_needed += f" ({self.minutes / 1440:.2g} days)"
+        elif self.minutes >= 120:
+            time_needed += f" ({self.minutes / 60:.2g} hours)"
+        return f"{count}, about {time_needed} on {self.device}"
 
 
 def estimate(tasks: Iterable[Task]) -> Estimate:
@@ -162,21 +156,26 @@ def estimate(tasks: Iterable[Task]) -> Estimate:
     for task in tasks:
         if task.done:
             continue
-        planned = task.planned
-        for run in (model for model in task.models() if not model.finished):
+        for run in task.models():
+            if run.finished:
+                continue
             config, seconds = run.config, measured_epoch(run.config, run.folder.parent)
-            devices[device_of(config.network) if seconds is None else "this machine"] = None
-            # As planned, not as resolved for a device: step times are those of the device they name.
-            by_table = training_minutes(planned.method, replace(config, precision=planned.config.precision))
-            whole = by_table if seconds is None else config.total_epochs * seconds / 60
+            if seconds is None:
+                # As planned, not as resolved for a device: step times are those of the device they name.
+                as_planned = replace(config, precision=task.planned.config.precision)
+                device, minutes = device_of(config.network), training_minutes(task.planned.method, as_planned)
+            else:
+                device, minutes = "this machine", config.total_epochs * seconds / 60
+            devices[device] = None
             # An archived run has a history, but no weights.
             epochs = len(run.history()) if run.checkpoint.is_file() else 0
-            share = 1 - min(1.0, epochs / max(1, config.total_epochs))  # of none where the initial weights stay
-            training[config.name] = share * whole if whole is not None else None
-        evaluations.append(evaluation_minutes(planned))
-    known = [part for part in (*training.values(), *evaluations) if part is not None]
-    minutes = sum(known) if len(known) == len(training) + len(evaluations) else None
-    return Estimate(len(training), minutes, ", ".join(devices) or "this machine")
+            left = 1 - min(1.0, epochs / max(1, config.total_epochs))  # of none where the initial weights stay
+            training[config.name] = left * minutes if minutes is not None else None
+        evaluations.append(evaluation_minutes(task.planned))
+    parts = [*training.values(), *evaluations]
+    known = [part for part in parts if part is not None]
+    total = sum(known) if len(known) == len(parts) else None
+    return Estimate(len(training), total, ", ".join(devices) or "this machine")
 
 
 class Budget:
@@ -197,9 +196,6 @@ class Budget:
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
         return task.done or self.seconds(task) < self.end - time.monotonic()
-
-
-# States and data
 
 
 def state_of(task: Task) -> str:
@@ -230,13 +226,14 @@ def status_lines(tasks: Sequence[Task]) -> Iterator[str]:
     yield f"runs    {', '.join(f'{count} {state}' for state, count in Counter(states).items())}"
 
 
-def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> str:
-    """Name the data of a plan that is not under the root, a line per family; "" if all is there. Reads no image."""
+def missing_data(tasks: Iterable[Task], root: str | Path | None = None) -> str:
+    """Name the data of tasks that is not under the root, a line per family; "" if all is there. Reads no image."""
     where = data_root(root)
     names: dict[str, None] = {}
-    for planned in plan:
-        trained_on = [config.train_set for config in (planned.config, planned.companion) if config is not None]
-        names |= dict.fromkeys((*trained_on, *planned.evaluate.datasets()))
+    for task in tasks:
+        for run in task.models():
+            names |= dict.fromkeys(filter(None, (run.config.train_set, run.config.validation)))
+        names |= dict.fromkeys(task.planned.evaluate.datasets())
     files: dict[str, dict[str, None]] = {}
     for name in names:
         dataset = find(name)

@@ -1,7 +1,4 @@
-"""Checkpoints: the state of training as one safetensors file. Reading executes nothing and detects damage.
-
-A new file replaces the one before when it is whole and on disk, so there is a whole checkpoint at every moment.
-"""
+"""Checkpoints: the state of training as one safetensors file. Reading executes nothing and detects damage."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from regmixup.storage import load_tensors, save_tensors
 Totals = dict[tuple[str, ...], list[float]]
 """For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
-_RARELY = 100
 MODELS = ("best.", "swa.", "ema.", "model.")
 """The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
 PREFIXES = (*MODELS, "optimizer.", "sharpness.")
@@ -30,10 +26,7 @@ COUNTERS = ("updates", "epochs", "selected_epoch", "selected_value")
 
 @dataclass(frozen=True)
 class Position:
-    """A position in training: finished epochs, steps taken of the next one, and what those reported so far.
-
-    All randomness is named by seed, purpose, epoch and step, so no generator's state needs to be kept.
-    """
+    """A position in training: finished epochs, steps taken of the next one, and what those reported so far."""
 
     epoch: int = 0
     step: int = 0
@@ -83,7 +76,7 @@ class Schedule:
         return time.monotonic() - self.last >= 60 * self.minutes
 
     def after_epoch(self) -> bool:
-        return self.after_step() or time.monotonic() - self.last >= _RARELY * self.cost
+        return self.after_step() or time.monotonic() - self.last >= 100 * self.cost
 
     def saved(self, begun: float) -> None:
         """Note that a save has ended. begun: when it began, by the monotonic clock."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import values_of
+from regmixup.data.loader import Picked
 from regmixup.data.splits import reseed
 from regmixup.mixing import Draw, map_tensors
 from regmixup.networks import layers
@@ -38,10 +39,10 @@ class CompiledForward(nn.Module):
         self._compiled = torch.compile(forward.forward, fullgraph=True, dynamic=False, options=options)
 
     def forward(self, picked: Any, draw: Draw) -> Any:
-        # The first field of what a loader picks has one entry per image: of `Picked` the index, of `Batch` x.
-        if picked is None or len(getattr(picked, dataclasses.fields(picked)[0].name)) not in self.sizes:
+        if picked is None:
             return self.plain.forward(picked, draw)
-        return self._compiled(picked, draw)
+        images = picked.index if isinstance(picked, Picked) else picked.x
+        return self._compiled(picked, draw) if len(images) in self.sizes else self.plain.forward(picked, draw)
 
 
 def compile_options(model: nn.Module) -> dict[str, Any]:

@@ -74,17 +74,18 @@ class TrainConfig(Recipe):
         Of a folder of images with an absolute path, as `finetune` has, it has the last part, or the one before if that
         is train; then timm's networks are named as timm names them, and plain training is dnn, as for --method.
         """
-        train_set, folder = self.train_set, Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
-        objective, network = objectives.name_of(self.objective), self.network
+        objective, network, train_set = objectives.name_of(self.objective), self.network, self.train_set
+        folder = Path(catalogue.find(train_set).whole.removeprefix("folder:"))
         if folder.is_absolute():
-            train_set = (folder.name.lower() in SPLITS and folder.parent.name) or folder.name
             objective, network = "dnn" if objective == "erm" else objective, network.removeprefix("timm/")
+            is_split = folder.name.lower() in SPLITS and folder.parent.name
+            train_set = folder.parent.name if is_split else folder.name
         parts = [objective, networks.name_of(self.constraint), self.head_name]
         parts += [train_set.replace("/", "-").replace(":", "-"), network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
-        plain = ("none", "linear")
-        return f"{'-'.join(p for p in parts if p not in plain)}-s{self.seed}-{fingerprint(self)[:12]}"
+        named = "-".join(part for part in parts if part not in ("none", "linear"))
+        return f"{named}-s{self.seed}-{fingerprint(self)[:12]}"
 
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:
@@ -97,9 +98,9 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     rotation = changes.pop("rotation", 0)
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
-    for key in changes.keys() - fields:
-        check_no_field_of_objective(key, changes[key], chosen.objective)
     for key in changes:
+        if key not in fields:
+            check_no_field_of_objective(key, changes[key], chosen.objective)
         check_name("field of TrainConfig", key, fields)
     for key in chosen.train:
         check_name(f"field of TrainConfig in `train` of method {method}", key, fields)

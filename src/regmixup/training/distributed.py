@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -94,8 +95,9 @@ class Ranks:
         >>> [Ranks(rank, 3).share(45, unit=10) for rank in range(3)]
         [range(0, 20), range(20, 40), range(40, 45)]
         """
-        units = -(-count // unit)
-        start, stop = (-(-rank * units // self.world) * unit for rank in (self.rank, self.rank + 1))
+        units = math.ceil(count / unit)
+        start = math.ceil(self.rank * units / self.world) * unit
+        stop = math.ceil((self.rank + 1) * units / self.world) * unit
         return range(min(start, count), min(stop, count))
 
 

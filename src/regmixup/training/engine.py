@@ -101,11 +101,10 @@ def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[N
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
         # torch turns oneDNN off for good where a CPU lacks bfloat16, at the first large product in that precision. So
         # the bits of later runs would depend on this one, and those of a resumed run on where it was interrupted.
-        stack.callback(torch.backends.mkldnn.set_flags, torch.backends.mkldnn.enabled)
-        if device.type == "cpu" and precision == "bfloat16" and torch.backends.mkldnn.is_available():
-            torch.backends.mkldnn.set_flags(
-                torch.backends.mkldnn.enabled and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-            )
+        onednn = torch.backends.mkldnn
+        stack.callback(onednn.set_flags, onednn.enabled)
+        if device.type == "cpu" and precision == "bfloat16" and onednn.is_available():
+            onednn.set_flags(onednn.enabled and torch.ops.mkldnn._is_mkldnn_bf16_supported())
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))  # streams, graphs and seeds are those of the current one
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))

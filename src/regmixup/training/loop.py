@@ -155,7 +155,7 @@ class Training:
         self.tally.restore(self.position.totals if self.ranks.first else {})
         self.guard.step.fill_(first)
         self.epoch_began = time.perf_counter() - self.position.seconds
-        self.reported = time.perf_counter(), first * self.config.batch_size  # when, and after how many images
+        self.reported_at, self.reported_images = time.perf_counter(), first * self.config.batch_size
         return first
 
     def lr_at(self, step: int) -> float:
@@ -184,7 +184,7 @@ class Training:
         read = last or (step + 1) % READ_EVERY == 0
         if read:
             self.check_guard()
-        late = time.perf_counter() - self.reported[0] >= REPORT_SECONDS
+        late = time.perf_counter() - self.reported_at >= REPORT_SECONDS
         if read or (self.device.type == "cpu" and late):  # where reading is free
             self.report_step(step)
         if not last and (epoch * self.steps_per_epoch + step + 1) % self.ranks.stride == 0:
@@ -201,9 +201,8 @@ class Training:
         """Give callbacks the means over the epoch's steps up to this one, its learning rate and the throughput."""
         epoch, now = self.position.epoch, time.perf_counter()
         images = min((step + 1) * self.config.batch_size, self.num_images)
-        last_time, last_images = self.reported
-        rate = (images - last_images) / (now - last_time)
-        self.reported = now, images
+        rate = (images - self.reported_images) / (now - self.reported_at)
+        self.reported_at, self.reported_images = now, images
         record = {
             "epoch": epoch + 1,
             "step": step + 1,

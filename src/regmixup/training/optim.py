@@ -73,14 +73,17 @@ def set_frozen(model: Classifier, *, frozen: bool) -> bool:
     """
     if frozen and not any(parameter.requires_grad for parameter in model.head.parameters()):
         raise ValueError(f"freeze must be 0 for a head without weights, such as {type(model.head).__name__}")
+    if not frozen:
+        thawed, model.frozen = model.frozen, []
+        for parameter in thawed:
+            parameter.requires_grad_(True)
+        return bool(thawed)
     learning = [parameter for parameter in model.backbone.parameters() if parameter.requires_grad]
-    changed = learning if frozen else model.frozen
-    for parameter in changed:
-        parameter.requires_grad_(not frozen)
-        if frozen:
-            parameter.grad = None  # or the optimizer would go on with the last one
-    model.frozen = [*model.frozen, *learning] if frozen else []
-    return bool(changed)
+    for parameter in learning:
+        parameter.requires_grad_(False)
+        parameter.grad = None  # or the optimizer would go on with the last one
+    model.frozen += learning
+    return bool(learning)
 
 
 class Copy:

@@ -21,7 +21,9 @@ OnEpoch = Callable[[EpochRecord], None]
 
 def counted_on(callback: OnEpoch | None, earlier: int) -> OnEpoch | None:
     """Return a callback that adds `earlier`, the epochs trained before, to the epoch of a record."""
-    return callback and (lambda record: callback({**record, "epoch": earlier + record["epoch"]}))
+    if callback is None:
+        return None
+    return lambda record: callback({**record, "epoch": earlier + record["epoch"]})
 
 
 class Tally:

@@ -89,7 +89,10 @@ class Run:
                 return "config.json is that of another run"
             run_folder.read_provenance(self.folder)
             if self.config.members > 1:
-                return next(filter(None, (member.lacks(whole=whole) for member in self.members())), "")
+                for member in self.members():
+                    if lack := member.lacks(whole=whole):
+                        return lack
+                return ""
             stored = read_checkpoint(self.checkpoint, fingerprint=self.fingerprint, whole=whole)
             if stored.position.epoch != self.config.total_epochs:
                 return f"{run_folder.CHECKPOINT} is not that of the last epoch"

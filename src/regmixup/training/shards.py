@@ -25,10 +25,6 @@ class Shard:
     total: int
     seed: int | None
 
-    @property
-    def share(self) -> float:
-        return self.count / self.total
-
 
 def draw_shard(
     config: TrainConfig, number: int, count: int, *, shape: tuple[int, int, int], epoch: int, step: int

@@ -7,7 +7,7 @@ lambda, partners and boxes (`Training.draw_shards` in loop.py). torch.compile an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -114,11 +114,13 @@ class TrainingStep:
         for shard in shards:
             if shard.seed is not None:
                 reseed(self.device, shard.seed)
-            early, forward = shard is not shards[-1], self.forward
-            waiting = forward.no_sync() if early and isinstance(forward, DistributedDataParallel) else nullcontext()
-            with waiting, self.statistics.shard(shard.share):
-                output: ShardLoss = forward(shard.picked if shard.count else None, shard.draw)
-                (output.loss * (shard.share * self.guard.ranks.world)).backward()
+            exchange: AbstractContextManager[None] = nullcontext()
+            if shard is not shards[-1] and isinstance(self.forward, DistributedDataParallel):
+                exchange = self.forward.no_sync()
+            share = shard.count / shard.total
+            with exchange, self.statistics.shard(share):
+                output: ShardLoss = self.forward(shard.picked if shard.count else None, shard.draw)
+                (output.loss * (share * self.guard.ranks.world)).backward()
             outputs.append(output)
         return outputs
 

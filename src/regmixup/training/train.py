@@ -35,8 +35,6 @@ from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted, Stop, stopping
 
-_PACKAGES = ("torch", "timm", "numpy", "scipy", "safetensors")
-
 
 class Hooks(TypedDict, total=False):
     """The callbacks of `train`."""
@@ -103,10 +101,13 @@ def train(
                     if tensorboard and ranks.first:
                         draw_curves(training, stack)
                     earlier = index * config.total_epochs
-                    training.on_step += filter(None, [counted_on(on_step, earlier)])
-                    training.on_epoch += filter(None, [counted_on(on_epoch, earlier)])
+                    if counted := counted_on(on_step, earlier):
+                        training.on_step.append(counted)
+                    if counted := counted_on(on_epoch, earlier):
+                        training.on_epoch.append(counted)
                     if on_start is not None:
-                        on_start("\n".join(map(str, filter(None, (training.execution, training.initial)))))
+                        initial = f"\n{training.initial}" if training.initial is not None else ""
+                        on_start(f"{training.execution}{initial}")
                     training.run_epochs(stop)
                     conclude(training, stop)
             del training  # so that the next member finds its memory free
@@ -172,9 +173,10 @@ def conclude(training: Training, stop: Stop) -> None:
     if training.swa is not None:
         complete_mean(training, training.swa)
     finalized = finalize(training)
-    for copy in training.copies if finalized else ():
-        with copy.in_place():
-            finalize(training)
+    if finalized:
+        for copy in training.copies:
+            with copy.in_place():
+                finalize(training)
     if finalized or training.swa is not None or training.config.total_epochs == 0:
         training.save()
     if training.ranks.first:
@@ -210,14 +212,14 @@ def finalize(training: Training) -> bool:
 def provenance_record(training: Training) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
     config, selection = training.config, training.selection
-    return {
+    record = {
         "fingerprint": training.run.fingerprint,
         "commit": _commit(),
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint for dataset in training.datasets},
         "train_images": len(training.dataset),
         "input": list(training.shape),
-        "transform": training.transform and encode(training.transform),
+        "transform": encode(training.transform) if training.transform is not None else None,
         "classes": list(training.dataset.classes),
         "device": device_name(training.device),
         "engine": encode(training.engine),
@@ -225,15 +227,14 @@ def provenance_record(training: Training) -> dict[str, Any]:
         "processes": training.ranks.world,
         "threads": torch.get_num_threads(),
         "seconds": seconds_of(training.history, config.total_epochs),
-        **({"init": asdict(training.initial)} if training.initial is not None else {}),
-        **({"selected": selection.record(config.validation)} if selection is not None and config.epochs else {}),
-        "versions": {
-            "regmixup": regmixup.__version__,
-            "numerics": NUMERICS_VERSION,
-            "python": platform.python_version(),
-            **{name: version(name) for name in _PACKAGES},
-        },
     }
+    if training.initial is not None:
+        record["init"] = asdict(training.initial)
+    if selection is not None and config.epochs:
+        record["selected"] = selection.record(config.validation)
+    ours = {"regmixup": regmixup.__version__, "numerics": NUMERICS_VERSION, "python": platform.python_version()}
+    others = {name: version(name) for name in ("torch", "timm", "numpy", "scipy", "safetensors")}
+    return {**record, "versions": {**ours, **others}}
 
 
 def seconds_of(history: Sequence[EpochRecord], epochs: int) -> float:

@@ -109,8 +109,10 @@ def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
     step, weight = step[weight > 1e-6], weight[weight > 1e-6]
     direction = (angle.double() * (math.pi / 180)).unsqueeze(1)
     far = torch.from_numpy(step).to(x.device)
-    dy, dx = ((far * part - 0.5).ceil().long() for part in (direction.sin(), direction.cos()))
-    (top, bottom), (left, right) = ((max(0, -int(d.min())), max(0, int(d.max()))) for d in (dy, dx))
+    dy = (far * direction.sin() - 0.5).ceil().long()
+    dx = (far * direction.cos() - 0.5).ceil().long()
+    top, bottom = max(0, -int(dy.min())), max(0, int(dy.max()))
+    left, right = max(0, -int(dx.min())), max(0, int(dx.max()))
     padded = F.pad(x, (left, right, top, bottom), mode="replicate")
     # A view of every window: windows[n, a, b] is image n from row a and column b of the padded one. Nothing is copied.
     (count, channels, height, width), (n, c, h, w) = x.shape, padded.stride()

@@ -117,16 +117,17 @@ def affine(x: Tensor, moved: Tensor) -> Tensor:
     after = before + moved
     # The map takes the edges of the triangle to those of the moved one: L D = E, so its inverse is D E^-1.
     edges, moved_edges = (before[1:] - before[:1]).mT, (after[:, 1:] - after[:, :1]).mT
-    (a, b), (c, d) = (row.unbind(-1) for row in moved_edges.unbind(-2))
-    adjugate = torch.stack((torch.stack((d, -b), dim=-1), torch.stack((-c, a), dim=-1)), dim=-2)
+    a, b, c, d = moved_edges.flatten(-2).unbind(-1)
+    adjugate = torch.stack((d, -b, -c, a), dim=-1).unflatten(-1, (2, 2))
     inverse = edges @ adjugate / (a * d - b * c)[:, None, None]
     # source = before_0 + inverse (target - after_0), per axis: the column's part with the constant, plus the row's.
     start = before[0] - (inverse @ after[:, 0, :, None]).squeeze(-1)
     row, column = (torch.arange(side, dtype=x.dtype, device=x.device) for side in (height, width))
-    source = [
-        (inverse[:, k, 0, None] * column + start[:, k, None])[:, None, :] + (inverse[:, k, 1, None] * row)[:, :, None]
-        for k in (0, 1)
-    ]
+    source = []
+    for axis in (0, 1):
+        of_column = inverse[:, axis, 0, None] * column + start[:, axis, None]
+        of_row = inverse[:, axis, 1, None] * row
+        source.append(of_column[:, None, :] + of_row[:, :, None])
     return _sample(x, *source, mirrored=True)
 
 

@@ -89,7 +89,8 @@ def box_matrix(source: int, target: int) -> np.ndarray:
     """
     scale = source / target
     centre = (np.arange(target)[:, None] + 0.5) * scale
+    half = max(scale, 1.0) / 2
     distance = (np.arange(source) - centre + 0.5) * (1 / max(scale, 1.0))
-    first, last = ((centre + side * max(scale, 1.0) / 2 + 0.5).astype(np.int64) for side in (-1, 1))
+    first, last = (centre - half + 0.5).astype(np.int64), (centre + half + 0.5).astype(np.int64)
     covered = (distance > -0.5) & (distance <= 0.5) & (np.arange(source) >= first) & (np.arange(source) < last)
     return covered / covered.sum(axis=1, keepdims=True)

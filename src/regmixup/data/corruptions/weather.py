@@ -101,10 +101,9 @@ def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: 
     side = table.shape[-1]
     u = uniform((count, 3), images.device, generator)
     texture = (u[:, 0] * len(table)).long()
-    row, column = (
-        (((u[:, k] * side).long()[:, None] + torch.arange(size, device=images.device)) % side)
-        for k, size in ((1, height), (2, width))
-    )
+    top, left = (u[:, 1] * side).long(), (u[:, 2] * side).long()
+    row = (top[:, None] + torch.arange(height, device=images.device)) % side
+    column = (left[:, None] + torch.arange(width, device=images.device)) % side
     plane = (texture[:, None] * channels + torch.arange(channels, device=images.device))[:, :, None, None]
     place = (plane * side + row[:, None, :, None]) * side + column[:, None, None, :]
     return (images.float() * keep).add_(table.take(place), alpha=ice).clamp_(0, 255).to(torch.uint8)

@@ -56,8 +56,8 @@ def load_embedded(dataset: Dataset, root: Path) -> ImageSet:
     pixels = np.rint(_arrays()["digits"] * (255 / 16)).astype(np.uint8)
     labels = torch.from_numpy(_arrays()["digit_labels"]).long()
     split = dataset.split if dataset.family == "digits" else "test"
-    index = stratified(labels, tuple(FRACTIONS.values()))[list(FRACTIONS).index(split)]
-    images, labels = torch.from_numpy(pixels)[index].unsqueeze(1), labels[index]
+    parts = dict(zip(FRACTIONS, stratified(labels, tuple(FRACTIONS.values())), strict=True))
+    images, labels = torch.from_numpy(pixels)[parts[split]].unsqueeze(1), labels[parts[split]]
     if dataset.family == "digits-c":
         generator = generator_for(0, dataset.name)
         images = corrupt(images, dataset.corruption, severity=dataset.severity, generator=generator)
