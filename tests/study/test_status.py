@@ -18,7 +18,6 @@ from regmixup.methods import METHODS
 from regmixup.objectives.regmixup import RegMixup
 from regmixup.storage import write_json
 from regmixup.study import status as module
-from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import (
     RESERVE,
@@ -39,14 +38,13 @@ from regmixup.training.config import configure
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import MINI, load_mini, plan_mini
 from tests.study.test_plan import CIFAR
 
 
 def tasks_of(folder, text):
     """The tasks of a study file, whose runs would lie in the folder."""
-    plan = list(load_study(str(write_mini(folder, text))).runs())
-    return find_tasks(plan, folder / "runs", torch.device("cpu"), [])
+    return find_tasks(plan_mini(folder, text), folder / "runs", torch.device("cpu"), [])
 
 
 def test_a_training_costs_its_images_times_the_time_of_a_step():
@@ -288,24 +286,20 @@ def test_what_lacks_rows_or_weights_is_not_done(half_done, lost):
     assert (state_of(task), task.done, Budget(0).fits(task)) == ("to do", False, False)
 
 
-def planned(folder, text):
-    return list(load_study(str(write_mini(folder, text))).runs())
-
-
 def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_path):
-    plan = planned(tmp_path, CIFAR)
+    plan = plan_mini(tmp_path, CIFAR)
     _, *lines = missing_data(plan, tmp_path).splitlines()  # one per family, not per set
     assert [line.partition(":")[0].strip() for line in lines] == ["cifar10", "cifar10-c", "svhn", "cifar100"]
     assert "  svhn: test_32x32.mat" in lines
     assert "  cifar100: cifar-100-python/train and 1 more" in lines
     write_cifar(tmp_path, "cifar10")
     assert "cifar10:" not in missing_data(plan, tmp_path)
-    listed = planned(tmp_path, CIFAR.replace('"svhn/test"', '"tiny-imagenet/openood-cifar10"'))
+    listed = plan_mini(tmp_path, CIFAR.replace('"svhn/test"', '"tiny-imagenet/openood-cifar10"'))
     assert "tiny-imagenet: tiny-imagenet-200/wnids.txt and 5 more" in missing_data(listed, tmp_path)  # with the lists
 
 
 def test_a_study_without_its_data_trains_nothing(tmp_path):
-    study = load_study(str(write_mini(tmp_path, CIFAR)))
+    study = load_mini(tmp_path, CIFAR)
     with pytest.raises(MissingDataError, match="the study needs data that is missing"):
         run_study(study, tmp_path / "runs", root=tmp_path, device="cpu")
     assert not (tmp_path / "runs").exists()
@@ -313,7 +307,7 @@ def test_a_study_without_its_data_trains_nothing(tmp_path):
 
 def test_a_folder_of_images_must_be_there(tmp_path):
     text = MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"')
-    assert missing_data(planned(tmp_path, text)).endswith(f": folder:{tmp_path}/ood")
+    assert missing_data(plan_mini(tmp_path, text)).endswith(f": folder:{tmp_path}/ood")
     (tmp_path / "ood").mkdir()
-    assert missing_data(planned(tmp_path, text)) == ""
-    assert missing_data(planned(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == ""
+    assert missing_data(plan_mini(tmp_path, text)) == ""
+    assert missing_data(plan_mini(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == ""
