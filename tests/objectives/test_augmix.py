@@ -23,10 +23,6 @@ def exact_batch(batch_size=4, size=(20, 18), seed=0):
     return (255 * x).round().to(torch.uint8), y
 
 
-def plain_net():
-    return conv_net(batch_norm=False, dtype=torch.float64)
-
-
 def sensitive_net(images):
     """Linear in the pixels, with weights large enough for an augmentation to change the classes."""
     weight = 0.3 * torch.randn(3 * 20 * 18, CLASSES, dtype=torch.float64, generator=seeded())
