@@ -44,10 +44,7 @@ def test_images_it_cannot_use_are_refused(images, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (
-            torch.zeros(4, dtype=torch.int64),
-            r"labels must be int64 of shape \(5,\), .* got torch.int64 \(4,\)",
-        ),
+        (torch.zeros(4, dtype=torch.int64), r"labels must be int64 of shape \(5,\), .* got torch.int64 \(4,\)"),
         (torch.tensor([0, 1, 2, 3, 0]), r"labels must lie in \[0, 3\), got values from 0 to 3"),
         (torch.tensor([0, 1, 2, -1, 0]), r"labels must lie in \[0, 3\), got values from -1 to 2"),
     ],

@@ -40,9 +40,7 @@ def versions_by_hand(pixels, draw):
 
 
 @pytest.mark.parametrize(
-    "objective",
-    [AugMix(), AugMix(width=1, depth=4, severity=10, jsd_weight=2)],
-    ids=["default", "long"],
+    "objective", [AugMix(), AugMix(width=1, depth=4, severity=10, jsd_weight=2)], ids=["default", "long"]
 )
 def test_the_loss_is_that_of_the_slow_twin(objective):
     pixels, y = exact_batch()

@@ -146,12 +146,7 @@ def train_all(configs, runs):
 
 
 @pytest.mark.parametrize(
-    "objective",
-    [
-        rm.HalfRegMixup(samples=2),
-        rm.Alternate(rm.CutMix(), rm.RegCutMix(samples=2)),
-    ],
-    ids=str,
+    "objective", [rm.HalfRegMixup(samples=2), rm.Alternate(rm.CutMix(), rm.RegCutMix(samples=2))], ids=str
 )
 def test_shards_of_unequal_size_have_one_lambda_and_one_box(tmp_path, objective):
     config = resolve(ranks.digits(objective=objective, batch_size=8, shards=3), CPU)

@@ -60,9 +60,7 @@ def trained_by_hand(settings, model):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"freeze": 0, "decay_on": "weights"}, {"freeze": 1, "optimizer": "sgd", "lr": 0.05}],
-    ids=str,
+    "changes", [{"freeze": 0, "decay_on": "weights"}, {"freeze": 1, "optimizer": "sgd", "lr": 0.05}], ids=str
 )
 def test_every_step_is_that_of_a_plain_loop(tmp_path, monkeypatch, changes):
     """In float64, over three epochs of four steps, the last of two images: weights, statistics and their mean."""

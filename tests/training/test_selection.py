@@ -89,10 +89,7 @@ def validation(**changes):
 
 @pytest.mark.parametrize(
     ("metric", "values", "kept"),
-    [
-        ("val-accuracy", [0.2, 0.5, 0.5, 0.4], 2),
-        ("val-nll", [2.0, 1.0, 1.0, 3.0], 2),
-    ],
+    [("val-accuracy", [0.2, 0.5, 0.5, 0.4], 2), ("val-nll", [2.0, 1.0, 1.0, 3.0], 2)],
     ids=["the first of equal ones", "smaller is better"],
 )
 def test_which_epoch_is_kept(metric, values, kept):
