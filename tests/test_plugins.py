@@ -98,7 +98,7 @@ def plugin(tmp_path, monkeypatch):
 
 
 class TestLoading:
-    def test_the_variable_is_set_for_children(self, plugin, forget):
+    def test_the_variable_is_set_for_children(self, plugin):
         method = "rm.methods.Method('doubled', '', '', score='first')"
         plugin.write_text(f"import regmixup as rm\nrm.methods.register({method})")  # a child without torch is fast
         plugins.load(["mine"])
@@ -125,7 +125,7 @@ class TestLoading:
             (None, r"ModuleNotFoundError: No module named 'mine'"),
         ],
     )
-    def test_one_that_does_not_import(self, plugin, forget, text, message, capsys):
+    def test_one_that_does_not_import(self, plugin, text, message, capsys):
         plugin.unlink() if text is None else plugin.write_text(text)
         where = r"of --plugin or REGMIXUP_PLUGINS"
         with pytest.raises(ValueError, match=rf"^plugin 'mine' {where} does not import: {message}.*\. Name a module"):
@@ -133,7 +133,7 @@ class TestLoading:
         assert main(["train", "--plugin", "mine"]) == 2
         assert "plugin 'mine' of --plugin" in capsys.readouterr().err
 
-    def test_a_file_whose_name_is_taken(self, plugin, forget):
+    def test_a_file_whose_name_is_taken(self, plugin):
         plugin.with_name("code.py").touch()  # a name of the standard library
         with pytest.raises(ValueError, match=r"the module code is already that of .*code\.py: rename the file"):
             plugins.load(["code.py"])
@@ -162,7 +162,7 @@ class TestNames:
         with pytest.raises(ValueError, match=message):
             register()
 
-    def test_a_name_of_another_plugin_is_taken_but_the_same_file_may_register_again(self, plugin, forget):
+    def test_a_name_of_another_plugin_is_taken_but_the_same_file_may_register_again(self, plugin):
         plugins.load(["mine"])
         (plugin.parent / "copy_of_mine.py").write_text(PLUGIN)  # as __main__ and __mp_main__ are one file
         plugins.load(["copy_of_mine"])
@@ -172,7 +172,7 @@ class TestNames:
 
 
 class TestFingerprint:
-    def test_built_in_configurations_are_untouched(self, plugin, forget):
+    def test_built_in_configurations_are_untouched(self, plugin):
         before = resolve(rm.configure("digits", "regmixup"), CPU)
         plugins.load(["mine"])
         after = resolve(rm.configure("digits", "regmixup"), CPU)
@@ -231,7 +231,7 @@ class TestFingerprint:
         with pytest.raises(ValueError, match=r"uses the loss 'Plain' of the plugin parts, which is not loaded: give"):
             rm.Run.open(folder)
 
-    def test_a_file_that_is_executed_without_being_imported_enters_with_its_source(self, plugin, forget):
+    def test_a_file_that_is_executed_without_being_imported_enters_with_its_source(self, plugin):
         """As by `importlib.util.module_from_spec`: it is not in `sys.modules`."""
         text, digests = "import torch\nimport regmixup as rm\nrm.networks.register('alone', torch.nn.Identity)\n", set()
         for changed in ("", "# changed\n"):
@@ -337,7 +337,7 @@ class TestNetworks:
 
 
 class TestData:
-    def test_roles_and_parts_are_as_for_other_datasets(self, plugin, forget):
+    def test_roles_and_parts_are_as_for_other_datasets(self, plugin):
         plugins.load(["mine"])
         assert validation_of("noise/train-90") == "noise/val-10"
         assert rest_of("noise/val-10") == "noise/train-90"
@@ -413,7 +413,7 @@ def test_a_method_without_its_objective_is_an_error_when_it_is_used():
         ({"objective": Spec("regmixup", {"alhpa": 5})}, "unknown field of RegMixup 'alhpa': did you mean 'alpha'"),
     ],
 )
-def test_a_method_that_names_what_there_is_not_is_an_error_when_it_is_used(fields, message, forget):
+def test_a_method_that_names_what_there_is_not_is_an_error_when_it_is_used(fields, message):
     """Not when it is registered: the score or objective may be registered after it, and listing imports no torch."""
     rm.methods.register(Method("mistyped", "", "", **fields))
     with pytest.raises(ValueError, match=message):
