@@ -162,9 +162,7 @@ FIRST = (
     "test_frameworks.py",
     "test_huggingface.py",
     "metrics/test_calibration.py",
-    "metrics/test_streaming.py",
     "posthoc/test_laplace_torch.py",
-    "test_predictor.py",
 )
 
 
