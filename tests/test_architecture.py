@@ -122,44 +122,38 @@ assert 'torch' not in sys.modules, 'torch was imported'
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_importing_the_package_imports_no_torch_and_lists_public_names_only():
-    code = (
-        "import sys, regmixup; assert sorted(dir(regmixup)) == sorted(['__version__', *regmixup.__all__])\n"
-        "regmixup.recipes, regmixup.methods, regmixup.study, regmixup.report\n"
-        "assert sorted(dir(regmixup)) == sorted(['__version__', *regmixup.__all__])\n"
-        "assert 'torch' not in sys.modules"
-    )
+PUBLIC = "assert sorted(dir(regmixup)) == sorted(['__version__', *regmixup.__all__])"
+VERBS_WITH_MODELS = "regmixup.cli.train, regmixup.cli.study, regmixup.cli.predict, regmixup.cli.publish"
+
+
+@pytest.mark.parametrize(
+    ("code", "left_out"),
+    [
+        (f"import regmixup; {PUBLIC}; regmixup.recipes, regmixup.methods, regmixup.study, regmixup.report; {PUBLIC}",
+         {"torch"}),
+        ("import regmixup.run_folder", {"torch"}),
+        # torchvision takes as long to import as torch, and images in memory do without; a report comes last.
+        (f"import {VERBS_WITH_MODELS}", {"torchvision", "regmixup.report"}),
+    ],
+    ids=["public names", "a run folder", "verbs that train and predict"],
+)  # fmt: skip
+def test_imports_leave_out_what_takes_long(code, left_out):
+    code += f"; import sys; found = {left_out} & set(sys.modules); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_reading_a_run_folder_needs_no_torch():
-    code = "import sys, regmixup.run_folder; assert 'torch' not in sys.modules, 'torch was imported'"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_verbs_that_train_and_predict_start_without_torchvision_and_reports():
-    """torchvision takes as long to import as torch, and images in memory do without; a report comes last."""
-    code = (
-        "import sys, regmixup.cli.train, regmixup.cli.study, regmixup.cli.predict, regmixup.cli.publish\n"
-        "assert 'torchvision' not in sys.modules, 'torchvision was imported'\n"
-        "assert 'regmixup.report' not in sys.modules, 'regmixup.report was imported'"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("name", regmixup.__all__)
-def test_every_public_name_exists(name):
-    assert getattr(regmixup, name) is not None
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(module, name) for module in (regmixup, regmixup.networks) for name in module.__all__],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_every_public_name_exists(module, name):
+    assert getattr(module, name) is not None
 
 
 def test_the_promised_modules_are_public():
     modules = {"data", "losses", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "report"}
     assert modules | {"scores", "study"} <= set(regmixup.__all__)
-
-
-@pytest.mark.parametrize("name", regmixup.networks.__all__)
-def test_every_public_name_of_networks_exists(name):
-    assert getattr(regmixup.networks, name) is not None
 
 
 @pytest.mark.parametrize(("module", "name"), [(regmixup, "RegMixpu"), (regmixup.networks, "GPHaed")])

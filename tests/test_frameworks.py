@@ -15,16 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
-from tests.frameworks import (
-    OBJECTIVE,
-    assert_same_training,
-    batches,
-    example,
-    network,
-    own_loop,
-    seeded,
-    weights_of,
-)
+from tests.frameworks import OBJECTIVE, assert_same_training, batches, example, network, own_loop, seeded, weights_of
 from tests.training.ranks import run_ranks
 
 UPDATES, ACCUMULATE = 2, 2

@@ -9,10 +9,10 @@ from PIL import Image
 
 import regmixup as rm
 from benchmarks.imagenet_tree import CLASSES, write_tree
-from regmixup.cli import main
 from regmixup.storage import read_rows
 from regmixup.training.loading import evaluation_transform, train_transform
 from regmixup.training.optim import make_optimizer
+from tests.cli.running import run
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +20,6 @@ def tree(tmp_path_factory):
     root = tmp_path_factory.mktemp("tree")
     write_tree(root, width=60)
     return root
-
-
-def run(*words):
-    return main([str(word) for word in words])
 
 
 def test_the_recipe_says_what_the_paper_and_timm_say():

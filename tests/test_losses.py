@@ -22,6 +22,7 @@ from regmixup.losses import (
     LogitNorm,
     Loss,
     balanced_weight,
+    cross_entropy,
     image_losses,
     mixed_losses,
 )
@@ -104,6 +105,12 @@ def test_the_mean_divides_by_n_where_torch_with_class_indices_divides_by_the_lab
     torch.testing.assert_close(ours, soft)
     torch.testing.assert_close(ours * len(y), hard * weight[y].sum())
     assert abs(ours - hard) > 0.1
+
+
+def test_a_label_of_minus_100_is_not_silently_ignored_in_a_compiled_step():
+    """torch skips such labels by default; where values are not looked at, they must still not vanish."""
+    with pytest.raises(IndexError):
+        cross_entropy(torch.zeros(2, 3), torch.tensor([-100, 1]))
 
 
 # ------------------------------------------------------------------------------------------------------- focal

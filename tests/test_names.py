@@ -9,21 +9,18 @@ def test_a_known_name_is_returned():
     assert check_name("method", "dnn", ["mixup", "dnn"]) == "dnn"
 
 
-def test_an_unknown_name_comes_with_the_nearest_and_the_sorted_list():
-    with pytest.raises(
-        ValueError, match=r"^unknown method 'mixpu': did you mean 'mixup'\? Available: cutmix, dnn, mixup$"
-    ):
-        check_name("method", "mixpu", ["mixup", "dnn", "cutmix"])
-
-
-def test_a_name_like_no_other_comes_with_the_list_alone():
-    with pytest.raises(ValueError, match=r"^unknown method 'zzz': Available: dnn, mixup$"):
-        check_name("method", "zzz", ["mixup", "dnn"])
-
-
-def test_nothing_available_is_said():
-    with pytest.raises(ValueError, match=r"^unknown method 'dnn': Available: none$"):
-        check_name("method", "dnn", [])
+@pytest.mark.parametrize(
+    ("name", "names", "told"),
+    [
+        ("mixpu", ["mixup", "dnn", "cutmix"], r"'mixpu': did you mean 'mixup'\? Available: cutmix, dnn, mixup"),
+        ("zzz", ["mixup", "dnn"], "'zzz': Available: dnn, mixup"),
+        ("dnn", [], "'dnn': Available: none"),
+    ],
+    ids=["like another", "like no other", "nothing available"],
+)
+def test_an_unknown_name_comes_with_the_nearest_if_any_and_the_sorted_list(name, names, told):
+    with pytest.raises(ValueError, match=f"^unknown method {told}$"):
+        check_name("method", name, names)
 
 
 def test_what_does_not_print_is_written_out():

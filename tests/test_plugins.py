@@ -99,7 +99,7 @@ def plugin(tmp_path, monkeypatch):
 
 
 class TestLoading:
-    def test_the_variable_is_set_for_children(self, plugin, forget):
+    def test_the_variable_is_set_for_children(self, plugin):
         method = "rm.methods.Method('doubled', '', '', score='first')"
         plugin.write_text(f"import regmixup as rm\nrm.methods.register({method})")  # a child without torch is fast
         plugins.load(["mine"])
@@ -126,7 +126,7 @@ class TestLoading:
             (None, r"ModuleNotFoundError: No module named 'mine'"),
         ],
     )
-    def test_one_that_does_not_import(self, plugin, forget, text, message, capsys):
+    def test_one_that_does_not_import(self, plugin, text, message, capsys):
         plugin.unlink() if text is None else plugin.write_text(text)
         where = r"of --plugin or REGMIXUP_PLUGINS"
         with pytest.raises(ValueError, match=rf"^plugin 'mine' {where} does not import: {message}.*\. Name a module"):
@@ -134,12 +134,12 @@ class TestLoading:
         assert main(["train", "--plugin", "mine"]) == 2
         assert "plugin 'mine' of --plugin" in capsys.readouterr().err
 
-    def test_a_file_whose_name_is_taken(self, plugin, forget):
+    def test_a_file_whose_name_is_taken(self, plugin):
         plugin.with_name("code.py").touch()  # a name of the standard library
         with pytest.raises(ValueError, match=r"the module code is already that of .*code\.py: rename the file"):
             plugins.load(["code.py"])
 
-    def test_a_file_that_a_program_executes_by_itself_has_the_origin_of_any_other(self, tmp_path, forget):
+    def test_a_file_that_a_program_executes_by_itself_has_the_origin_of_any_other(self, tmp_path):
         """As the import system's documentation does it; `sys.modules` then lacks the module."""
         path = tmp_path / "by_hand.py"
         path.write_text("import regmixup as rm\n__version__ = '7'\nrm.scores.register('first', max)\n")
@@ -174,7 +174,7 @@ class TestNames:
         with pytest.raises(ValueError, match=message):
             register()
 
-    def test_a_name_of_another_plugin_is_taken_but_the_same_file_may_register_again(self, plugin, forget):
+    def test_a_name_of_another_plugin_is_taken_but_the_same_file_may_register_again(self, plugin):
         plugins.load(["mine"])
         (plugin.parent / "copy_of_mine.py").write_text(PLUGIN)  # as __main__ and __mp_main__ are one file
         plugins.load(["copy_of_mine"])
@@ -184,7 +184,7 @@ class TestNames:
 
 
 class TestFingerprint:
-    def test_built_in_configurations_are_untouched(self, plugin, forget):
+    def test_built_in_configurations_are_untouched(self, plugin):
         before = resolve(rm.configure("digits", "regmixup"), CPU)
         plugins.load(["mine"])
         after = resolve(rm.configure("digits", "regmixup"), CPU)
@@ -339,7 +339,7 @@ class TestNetworks:
 
 
 class TestData:
-    def test_roles_and_parts_are_as_for_other_datasets(self, plugin, forget):
+    def test_roles_and_parts_are_as_for_other_datasets(self, plugin):
         plugins.load(["mine"])
         assert validation_of("noise/train-90") == "noise/val-10"
         assert rest_of("noise/val-10") == "noise/train-90"
@@ -415,7 +415,7 @@ def test_a_method_without_its_objective_is_an_error_when_it_is_used():
         ({"objective": Spec("regmixup", {"alhpa": 5})}, "unknown field of RegMixup 'alhpa': did you mean 'alpha'"),
     ],
 )
-def test_a_method_that_names_what_there_is_not_is_an_error_when_it_is_used(fields, message, forget):
+def test_a_method_that_names_what_there_is_not_is_an_error_when_it_is_used(fields, message):
     """Not when it is registered: the score or objective may be registered after it, and listing imports no torch."""
     rm.methods.register(Method("mistyped", "", "", **fields))
     with pytest.raises(ValueError, match=message):

@@ -70,8 +70,7 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"epochs": 0}, "epochs must be an integer >= 1, got 0"),
-        ({"epochs": 0}, "epochs must .* got 0: 0 keeps the weights that init names"),
+        ({"epochs": 0}, "epochs must be an integer >= 1, got 0: 0 keeps the weights that init names"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"crop_padding": -1}, "crop_padding must be an integer >= 0, got -1"),
         ({"magnitude": 31}, "magnitude must be a finite number <= 30, got 31"),
@@ -82,8 +81,7 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
         ({"cutout": -1}, "cutout must be an integer >= 0, got -1"),
         ({"min_lr": 0.5}, "min_lr must be a finite number >= 0 and <= 0.4, got 0.5"),
         ({"average": "swa", "average_lr": 0.5}, "average_lr must be a finite number > 0 and <= 0.4, got 0.5"),
-        ({"warmup_epochs": 11}, "warmup_epochs must be at most epochs, got 11 and 10"),
-        ({"warmup_epochs": 11}, r"where the recipe's warm-up is too long .* \(--warmup-epochs\)$"),
+        ({"warmup_epochs": 11}, r"warmup_epochs must be at most epochs, got 11 and 10: .* \(--warmup-epochs\)$"),
         ({"milestones": 3}, "milestones must be a tuple of numbers, got 3"),
         ({"std": (0.2, "0.2", 0.2)}, "each number of std must be a finite number > 0, got '0.2'"),
         ({"optimizer": "adamw", "betas": (0.9,)}, r"betas must be two numbers, got \(0.9,\)"),

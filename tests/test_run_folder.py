@@ -73,10 +73,7 @@ class TestArchive:
     @pytest.mark.parametrize(
         ("damage", "message"),
         [
-            (
-                lambda folder: (folder / "rows.csv").unlink(),
-                "rows.csv has changed .*, or is missing",
-            ),
+            (lambda folder: (folder / "rows.csv").unlink(), "rows.csv has changed .*, or is missing"),
             (lambda folder: (folder / "rows.csv").write_text("b"), "rows.csv has changed since it was archived"),
             (lambda folder: (folder / run_folder.ARCHIVED).write_text("{"), "cannot read .*archive.json"),
         ],

@@ -1,10 +1,7 @@
 """The catalogue, the root and what is known: names that everything else relies on."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from .official import write_cifar, write_cifar_c, write_svhn, write_tiny_imagene
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_records_are_consistent(family: str) -> None:
+def test_records_are_consistent(family):
     names = {dataset.name for dataset in members(family)}
     for dataset in members(family):
         module, _, function = dataset.reader.partition(":")
@@ -35,22 +32,22 @@ def test_records_are_consistent(family: str) -> None:
             assert all(re.match(r"https?://", url) for url in source.urls)
 
 
-def test_an_interpolation_is_a_shifted_set_of_its_sources_files() -> None:
+def test_an_interpolation_is_a_shifted_set_of_its_sources_files():
     path = find("path:cifar10/val-10")
     assert (path.family, path.role, path.whole, path.images) == ("cifar10", "shifted", "cifar10/train", 20_000)
     assert path.files == find("cifar10/train").files
 
 
-def test_the_images_of_a_list_are_those_of_another_set() -> None:
+def test_the_images_of_a_list_are_those_of_another_set():
     assert find("cifar10/openood-val").whole == "cifar10/test"
 
 
 @pytest.mark.parametrize("name", ["vitamin-c/val", "mine/test", "cifar10", "folder:", "path:", "", "cifar10-c/fog"])
-def test_other_names_are_nobodys(name: str) -> None:
+def test_other_names_are_nobodys(name):
     assert get(name) is None
 
 
-def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
+def test_a_family_stands_for_the_benchmarks_corruptions():
     assert len(sets_of("cifar10-c")) == 75
     assert len(sets_of("cifar10-val-c")) == 20
     assert len(sets_of("digits-c")) == 25
@@ -65,16 +62,16 @@ def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
         ("digits-c/contrast/6", "digits-c/contrast/"),
     ],
 )
-def test_an_unknown_name_gets_the_nearest_and_the_families(name: str, nearest: str) -> None:
+def test_an_unknown_name_gets_the_nearest_and_the_families(name, nearest):
     message = f"unknown dataset '{name}': did you mean '{nearest}.* Available: the families digits, .*; see `regmixup"
     with pytest.raises(ValueError, match=message):
         data.load(name)
     with pytest.raises(ValueError, match="a dataset must be named by a string, such as digits/train"):
-        find(None)  # type: ignore[arg-type]
+        find(None)
 
 
 @pytest.mark.parametrize("name", [members(family)[0].name for family in FAMILIES if members(family)])
-def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None:
+def test_missing_datasets_say_what_is_missing(tmp_path, name):
     if not find(name).files:
         assert len(data.load(name, root=tmp_path)) == find(name).images
         return
@@ -84,7 +81,7 @@ def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None
     assert (find(name).by_hand or f"`regmixup data fetch {find(name).whole} --root {tmp_path}`") in str(error.value)
 
 
-def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_root(tmp_path, monkeypatch):
     monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path / "named"))
     assert data_root(tmp_path / "given") == tmp_path / "given"
     assert data_root() == tmp_path / "named"
@@ -97,7 +94,7 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_root("~/data") == tmp_path / "home" / "data"
 
 
-def test_lists_what_is_there(tmp_path: Path) -> None:
+def test_lists_what_is_there(tmp_path):
     assert present(tmp_path) == {}
     with pytest.raises(ValueError, match=r"root must name a folder, got .*absent$"):
         present(tmp_path / "absent")

@@ -1,18 +1,14 @@
 """Fetching, against a server on this machine that can cut connections, lie and fail."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,21 +23,19 @@ from .official import python2_batch, random_images, write_cifar
 class Server(ThreadingHTTPServer):
     """files: what is served. cuts: after how many bytes the next answers for a path end. requests: what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.cuts: dict[str, list[int]] = {}
-        self.requests: list[tuple[str, str | None]] = []
+        self.files = {}
+        self.cuts = {}
+        self.requests = []
         self.ranges = True
 
-    def url(self, path: str) -> str:
+    def url(self, path):
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
+    def do_GET(self):
         wanted = self.headers.get("Range")
         self.server.requests.append((self.path, wanted))
         content = self.server.files.get(self.path)
@@ -50,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         start = 0
         if wanted and self.server.ranges:
-            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])  # type: ignore[index]
+            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
             if start >= len(content):
                 self.send_response(416)
                 self.send_header("Content-Range", f"bytes */{len(content)}")
@@ -68,12 +62,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[start:stop])
         self.wfile.flush()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with Server() as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -82,7 +76,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         running.shutdown()
 
 
-def tar_of(files: dict[str, bytes]) -> bytes:
+def tar_of(files):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         for name, content in files.items():
@@ -92,7 +86,7 @@ def tar_of(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def zip_of(files: dict[str, bytes]) -> bytes:
+def zip_of(files):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -100,13 +94,13 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def cifar_archive() -> bytes:
+def cifar_archive():
     batches = {f"data_batch_{n}": python2_batch(random_images(2, seed=n), [1, 2]) for n in range(1, 6)}
     batches |= {"test_batch": python2_batch(random_images(2, seed=9), [3, 4]), "provenance.json": b'{"rebuilt": true}'}
     return tar_of({f"cifar-10-batches-py/{name}": content for name, content in batches.items()})
 
 
-def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields: Any) -> Source:
+def offer(monkeypatch, content, *urls, **fields):
     """Replace what CIFAR-10 is fetched from."""
     source = Source(
         fields.pop("file", "cifar-10-python.tar.gz"),
@@ -120,7 +114,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields:
 
 
 @pytest.fixture
-def archive(server: Server, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def archive(server, monkeypatch):
     """A small CIFAR-10, which the server offers."""
     content = cifar_archive()
     server.files["/a"] = content
@@ -128,8 +122,8 @@ def archive(server: Server, monkeypatch: pytest.MonkeyPatch) -> bytes:
     return content
 
 
-def test_fetches_checks_and_unpacks(server: Server, tmp_path: Path, archive: bytes) -> None:
-    steps: list[tuple[str, int, int | None]] = []
+def test_fetches_checks_and_unpacks(server, tmp_path, archive):
+    steps = []
     assert fetch("cifar10/test", tmp_path, lambda *progress: steps.append(progress)) == tmp_path
     assert steps[-1] == ("cifar-10-python.tar.gz", len(archive), len(archive))
     assert data.load("cifar10/test", root=tmp_path).labels.tolist() == [3, 4]
@@ -138,9 +132,7 @@ def test_fetches_checks_and_unpacks(server: Server, tmp_path: Path, archive: byt
     assert len(server.requests) == 1
 
 
-def test_the_next_mirror_begins_again_where_it_cannot_go_on(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes
-) -> None:
+def test_the_next_mirror_begins_again_where_it_cannot_go_on(server, tmp_path, monkeypatch, archive):
     server.files["/b"], server.cuts["/a"], server.ranges = archive, [1000], False
     offer(monkeypatch, archive, server.url("/a"), server.url("/b"))
     fetch("cifar10", tmp_path)
@@ -148,7 +140,7 @@ def test_the_next_mirror_begins_again_where_it_cannot_go_on(
     assert len(data.load("cifar10/train", root=tmp_path)) == 10
 
 
-def test_a_later_call_goes_on_where_an_earlier_one_ended(server: Server, tmp_path: Path, archive: bytes) -> None:
+def test_a_later_call_goes_on_where_an_earlier_one_ended(server, tmp_path, archive):
     server.cuts["/a"] = [700]
     with pytest.raises(FetchError, match="700 bytes are kept for the next call"):
         fetch("cifar10", tmp_path)
@@ -160,9 +152,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_ended(server: Server, tmp_pat
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "damaged"])
-def test_a_whole_leftover_is_used_and_a_damaged_one_is_thrown_away(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes, whole: bool
-) -> None:
+def test_a_whole_leftover_is_used_and_a_damaged_one_is_thrown_away(server, tmp_path, monkeypatch, archive, whole):
     offer(monkeypatch, archive, server.url("/a"), server.url("/a"))
     partial = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
     partial.parent.mkdir()
@@ -172,9 +162,7 @@ def test_a_whole_leftover_is_used_and_a_damaged_one_is_thrown_away(
     assert len(data.load("cifar10/test", root=tmp_path)) == 2
 
 
-def test_mirrors_are_tried_in_turn(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes
-) -> None:
+def test_mirrors_are_tried_in_turn(server, tmp_path, monkeypatch, archive):
     server.files |= {"/damaged": archive[:-5] + b"wrong", "/good": archive}
     offer(monkeypatch, archive, server.url("/absent"), server.url("/damaged"), server.url("/good"))
     fetch("cifar10", tmp_path)
@@ -182,9 +170,7 @@ def test_mirrors_are_tried_in_turn(
     assert len(data.load("cifar10/test", root=tmp_path)) == 2
 
 
-def test_a_wrong_checksum_unpacks_nothing(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes
-) -> None:
+def test_a_wrong_checksum_unpacks_nothing(server, tmp_path, monkeypatch, archive):
     expected = "md5:" + "0" * 32
     offer(monkeypatch, archive, server.url("/a"), checksum=expected)
     with pytest.raises(FetchError, match=f"expected {expected}, found md5:{hashlib.md5(archive).hexdigest()}") as error:
@@ -195,7 +181,7 @@ def test_a_wrong_checksum_unpacks_nothing(
     assert not list((tmp_path / ".downloads").glob("*.partial"))
 
 
-def test_plain_files_and_zip_archives(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_files_and_zip_archives(server, tmp_path, monkeypatch):
     zipped = zip_of({"folder/": b"", "folder/inside/a.txt": b"a"})
     for content, fields in (
         (b"plain", {"file": "b.npy", "files": ("b.npy",)}),
@@ -212,9 +198,7 @@ def test_plain_files_and_zip_archives(server: Server, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("member", ["../outside", "/tmp/outside-of-the-archive", "a/../../outside"])
 @pytest.mark.parametrize("kind", ["tar", "zip"])
-def test_archives_cannot_write_outside(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, member: str, kind: str
-) -> None:
+def test_archives_cannot_write_outside(server, tmp_path, monkeypatch, member, kind):
     """A tar archive that tries to is refused, or loses its leading slash; of a zip archive the files stay inside."""
     archive = (tar_of if kind == "tar" else zip_of)({"fine": b"x", member: b"x"})
     server.files["/a"] = archive
@@ -240,7 +224,7 @@ def test_archives_cannot_write_outside(
         ("cifar10-c/fog/3", ["cifar10-c/fog/3"]),
     ],
 )
-def test_names(name: str, datasets: list[str]) -> None:
+def test_names(name, datasets):
     assert [dataset.name for dataset in _datasets_of(name)] == datasets
 
 
@@ -253,12 +237,12 @@ def test_names(name: str, datasets: list[str]) -> None:
         ("imagenet", r"imagenet cannot be fetched automatically.*account(.|\n)*imagenet/train/\n  imagenet/val/"),
     ],
 )
-def test_what_cannot_be_fetched_says_why(name: str, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_fetched_says_why(name, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         fetch(name, tmp_path)
 
 
-def test_official_files_are_not_fetched_into_a_rebuilt_folder(tmp_path: Path) -> None:
+def test_official_files_are_not_fetched_into_a_rebuilt_folder(tmp_path):
     write_cifar(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
     with pytest.raises(FetchError, match="holds a rebuilt cifar10/train: move it away"):

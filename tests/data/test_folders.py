@@ -1,7 +1,5 @@
 """Image folders: `folder:PATH`, decoding, parts, fingerprints."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time
@@ -27,7 +25,7 @@ from regmixup.storage import digest
 from .official import decode, smooth_image, write_image, write_image_folder
 
 
-def test_agrees_with_torchvision(tmp_path: Path) -> None:
+def test_agrees_with_torchvision(tmp_path):
     write_image_folder(tmp_path / "set", {"dog": 3, "cat": 2, "ant": 2})
     found = data.load(f"folder:{tmp_path / 'set'}")
     assert isinstance(found, FolderSet)
@@ -40,7 +38,7 @@ def test_agrees_with_torchvision(tmp_path: Path) -> None:
     assert decode(found).images.shape == (7, 3, 224, 224)
 
 
-def test_formats_nested_folders_and_links(tmp_path: Path) -> None:
+def test_formats_nested_folders_and_links(tmp_path):
     pixels = smooth_image(1, 40, 40)
     for suffix in ("png", "bmp", "webp", "ppm", "jpg", "JPG", "jpeg", "tif", "TIFF", "gif"):
         write_image(tmp_path / "set" / "a" / f"image-{suffix}.{suffix}", pixels)
@@ -61,7 +59,7 @@ def test_formats_nested_folders_and_links(tmp_path: Path) -> None:
         np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), pixels)
 
 
-def test_links_that_lead_back_are_not_followed(tmp_path: Path) -> None:
+def test_links_that_lead_back_are_not_followed(tmp_path):
     """The operating system would stop only after 40 rounds, each with the same files again."""
     for number, name in enumerate(("a", "b")):
         write_image(tmp_path / "set" / name / "0.png", smooth_image(number))
@@ -74,7 +72,7 @@ def test_links_that_lead_back_are_not_followed(tmp_path: Path) -> None:
     assert files == ["0.png", "other/0.png"]
 
 
-def test_modes_become_rgb(tmp_path: Path) -> None:
+def test_modes_become_rgb(tmp_path):
     folder = tmp_path / "set" / "a"
     folder.mkdir(parents=True)
     for mode in ("L", "RGBA", "P", "CMYK", "1", "I;16"):
@@ -85,7 +83,7 @@ def test_modes_become_rgb(tmp_path: Path) -> None:
         open_rgb(Image.fromarray(np.zeros((4, 4), np.float32)))
 
 
-def test_of_several_images_in_a_file_the_first_is_read_and_16_bits_are_scaled(tmp_path: Path) -> None:
+def test_of_several_images_in_a_file_the_first_is_read_and_16_bits_are_scaled(tmp_path):
     first, second = (Image.fromarray(np.full((6, 5, 3), value, np.uint8)) for value in (40, 200))
     for suffix in ("gif", "tif"):
         first.save(tmp_path / f"two.{suffix}", save_all=True, append_images=[second])
@@ -97,7 +95,7 @@ def test_of_several_images_in_a_file_the_first_is_read_and_16_bits_are_scaled(tm
         np.testing.assert_array_equal(np.asarray(open_rgb(tmp_path / "deep.tif")), np.asarray(first))
 
 
-def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:
+def test_fingerprint_is_of_paths_and_sizes(tmp_path):
     write_image_folder(tmp_path / "set", {"a": 2, "b": 1})
     found = data.load(f"folder:{tmp_path / 'set'}")
     lines = sorted(f"{Path(p).relative_to(tmp_path / 'set').as_posix()}\t{Path(p).stat().st_size}" for p in found.paths)
@@ -109,9 +107,7 @@ def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:
     assert data.load(f"folder:{tmp_path / 'set'}").fingerprint != found.fingerprint
 
 
-def test_a_relative_path_is_that_of_the_working_directory_or_else_of_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_that_of_the_working_directory_or_else_of_the_root(tmp_path, monkeypatch):
     root, here = tmp_path / "root", tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -123,7 +119,7 @@ def test_a_relative_path_is_that_of_the_working_directory_or_else_of_the_root(
     assert len(data.load("folder:mine", root=root)) == 2
 
 
-def test_damaged_images_are_named(tmp_path: Path) -> None:
+def test_damaged_images_are_named(tmp_path):
     write_image_folder(tmp_path / "set", {"a": 2})
     found = data.load(f"folder:{tmp_path / 'set'}")
     damaged = Path(found.paths[1])
@@ -136,13 +132,13 @@ def test_damaged_images_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")  # Pillow's own limit comes later
-def test_an_image_that_claims_to_be_enormous_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_an_image_that_claims_to_be_enormous_is_refused_before_it_is_decoded(tmp_path):
     (tmp_path / "bomb.ppm").write_bytes(b"P6 10001 10000 255\n" + b"\x00" * 100)
     with pytest.raises(ValueError, match="expected at most 100000000 pixels, found 10001x10000"):
         open_rgb(tmp_path / "bomb.ppm")
 
 
-def test_folders_without_images(tmp_path: Path) -> None:
+def test_folders_without_images(tmp_path):
     path = tmp_path / "set"
     path.mkdir()
     with pytest.raises(ValueError, match="expected one subfolder of images per class"):
@@ -153,7 +149,7 @@ def test_folders_without_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [("train", "val"), ("Train", "TEST", "notes")])
-def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path: Path, parts: tuple[str, ...]) -> None:
+def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path, parts):
     for part in parts:
         write_image_folder(tmp_path / "set" / part, {"cat": 1, "dog": 1})
     splits = [part for part in sorted(parts) if part != "notes"]
@@ -164,7 +160,7 @@ def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path: Path, pa
             data.load(name)
 
 
-def test_classes_may_be_called_like_parts(tmp_path: Path) -> None:
+def test_classes_may_be_called_like_parts(tmp_path):
     """A train on rails, with its images in it or in folders of their own, and tests without classes."""
     write_image_folder(tmp_path / "vehicles", {"bus": 1, "train": 2})
     assert data.load(f"folder:{tmp_path}/vehicles").classes == ("bus", "train")
@@ -174,7 +170,7 @@ def test_classes_may_be_called_like_parts(tmp_path: Path) -> None:
     assert data.load(f"folder:{tmp_path}/flat").classes == ("test", "train")
 
 
-def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
+def test_empty_subfolders_are_no_classes(tmp_path):
     write_image_folder(tmp_path / "set", {"b": 2, "d": 1})
     for name in ("a", "c", "e\x1b[2J"):
         (tmp_path / "set" / name / "deeper").mkdir(parents=True)
@@ -189,8 +185,8 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
 
 
 def test_a_checksum_is_of_the_content_even_where_the_time_of_files_steps_and_an_older_file_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     file, read = tmp_path / "rows.csv.gz", []
     for content in (b"before", b"behind") * 50:
         file.write_bytes(content)
@@ -206,11 +202,11 @@ PAIRS = [("train-90", "val-10"), ("train-50", "val-50"), ("train-1", "val-99"), 
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path):
     return _write_texts(tmp_path / "photos", {"cat": 20, "dog": 12, "emu": 3})
 
 
-def _write_texts(folder: Path, counts: dict[str, int], *, text: str = "") -> Path:
+def _write_texts(folder, counts, *, text=""):
     """Write files that are told apart by their content; nothing here decodes one."""
     for name, count in counts.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -219,12 +215,12 @@ def _write_texts(folder: Path, counts: dict[str, int], *, text: str = "") -> Pat
     return folder
 
 
-def _texts(found: FolderSet) -> list[str]:
+def _texts(found):
     return [Path(path).read_text() for path in found.paths]
 
 
 @pytest.mark.parametrize(("train", "val"), PAIRS)
-def test_the_two_sides_are_the_whole_with_every_class_on_both(photos: Path, train: str, val: str) -> None:
+def test_the_two_sides_are_the_whole_with_every_class_on_both(photos, train, val):
     first, second = (data.load(f"folder:{photos}/{part}") for part in (train, val))
     assert sorted(first.paths + second.paths) == sorted(data.load(f"folder:{photos}").paths)
     for part in (first, second):
@@ -236,7 +232,7 @@ def test_the_two_sides_are_the_whole_with_every_class_on_both(photos: Path, trai
     assert first.labels.bincount().tolist() == expected[train]
 
 
-def test_content_decides_whatever_files_are_called_and_wherever_they_lie(photos: Path, tmp_path: Path) -> None:
+def test_content_decides_whatever_files_are_called_and_wherever_they_lie(photos, tmp_path):
     before = data.load(f"folder:{photos}/train-80")
     other = tmp_path / "other"
     for path in photos.rglob("*.jpg"):
@@ -250,7 +246,7 @@ def test_content_decides_whatever_files_are_called_and_wherever_they_lie(photos:
     assert [Path(p).stem for p in changed.paths] != [Path(p).stem for p in before.paths]
 
 
-def test_copies_never_lie_on_both_sides(photos: Path) -> None:
+def test_copies_never_lie_on_both_sides(photos):
     for number in range(20):
         shutil.copy(photos / "cat" / f"{number:03}.jpg", photos / "cat" / f"copy-{number}.jpg")
         if number % 2:  # the same photograph under two labels
@@ -261,7 +257,7 @@ def test_copies_never_lie_on_both_sides(photos: Path) -> None:
         assert len(first) + len(second) == 35 + 20 + 10
 
 
-def test_the_fingerprint_is_of_the_content(photos: Path) -> None:
+def test_the_fingerprint_is_of_the_content(photos):
     found = data.load(f"folder:{photos}/val-20")
     whole = data.load(f"folder:{photos}").fingerprint
     path = Path(found.paths[0])
@@ -273,14 +269,14 @@ def test_the_fingerprint_is_of_the_content(photos: Path) -> None:
     assert again.info["whole"] == rest.info["whole"] != found.info["whole"]
 
 
-def test_a_part_can_be_split_again(photos: Path) -> None:
+def test_a_part_can_be_split_again(photos):
     names = ("train-80/train-75", "train-80/val-25", "val-20")
     parts = [data.load(f"folder:{photos}/{name}", root=photos) for name in names[:2]]
     assert sorted(parts[0].paths + parts[1].paths) == list(data.load(f"folder:{photos}/train-80").paths)
     assert catalogue.find(f"folder:{photos}/{names[0]}").whole == f"folder:{photos}"
 
 
-def test_a_class_with_too_few_different_images_is_an_error_that_says_so(photos: Path) -> None:
+def test_a_class_with_too_few_different_images_is_an_error_that_says_so(photos):
     with pytest.raises(ValueError, match=r"each of the 5 parts.* emu has 3 images, 3 of them different.*: add"):
         data.load(f"folder:{photos}/fold-1-of-5")
     for number in range(1, 3):
@@ -290,12 +286,12 @@ def test_a_class_with_too_few_different_images_is_an_error_that_says_so(photos: 
 
 
 @pytest.mark.parametrize("end", ["train-0", "fold-6-of-5", "fold-1-of-1"])
-def test_a_part_that_there_cannot_be(photos: Path, end: str) -> None:
+def test_a_part_that_there_cannot_be(photos, end):
     with pytest.raises(ValueError, match=r"\(a part of a folder ends in train-90, val-10, fold"):
         data.load(f"folder:{photos}/{end}")
 
 
-def test_a_real_folder_of_such_a_name_is_itself(photos: Path) -> None:
+def test_a_real_folder_of_such_a_name_is_itself(photos):
     _write_texts(photos / "train-90", {"cat": 2, "dog": 2})
     assert len(data.load(f"folder:{photos}/train-90")) == 4
     assert catalogue.find(f"folder:{photos}/train-90").part is None
@@ -305,9 +301,7 @@ def test_a_real_folder_of_such_a_name_is_itself(photos: Path) -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=1, max_size=60),
     st.sampled_from([(0.9, 0.1), (0.5, 0.5), (1 / 3,) * 3, (0.2,) * 5]),
 )
-def test_parts_divide_every_class_and_keep_equal_content_together(
-    samples: list[tuple[int, int]], fractions: tuple[float, ...]
-) -> None:
+def test_parts_divide_every_class_and_keep_equal_content_together(samples, fractions):
     labels, digests = torch.tensor([s[0] for s in samples]), tuple(f"{s[1]:02}" for s in samples)
     parts = stratified(labels, fractions, digests=digests)
     assert sorted(torch.cat(parts).tolist()) == list(range(len(samples)))

@@ -3,14 +3,9 @@
 Every reader meets a small, fixed sample; `make soak` runs the whole campaign.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -32,7 +27,7 @@ from .official import (
 PICTURES = ("jpg", "png", "bmp", "webp", "ppm", "tif", "gif")
 
 
-def mutations(content: bytes, count: int, rng: random.Random) -> Iterator[bytes]:
+def mutations(content, count, rng):
     """Cut the file, flip bits, or overwrite a stretch; half of the changes lie near the beginning."""
     for _ in range(count):
         changed = bytearray(content)
@@ -48,17 +43,17 @@ def mutations(content: bytes, count: int, rng: random.Random) -> Iterator[bytes]
         yield bytes(changed)
 
 
-def python3_cifar(root: Path) -> None:
+def python3_cifar(root):
     write_cifar(root, "cifar10", per_file=2, python=3)
 
 
-def write_pictures(root: Path) -> None:
+def write_pictures(root):
     for suffix in PICTURES:
         write_image(root / "pictures" / "a" / f"{suffix}.{suffix}", smooth_image(3, 24, 20))
 
 
 # What is written, what is loaded, which file is damaged, and how often in the whole campaign.
-CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
+CASES = [
     (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/test_batch", 250),
     (python3_cifar, "cifar10/test", "cifar-10-batches-py/test_batch", 150),
     (lambda root: write_cifar(root, "cifar100", per_file=2), "cifar100/test", "cifar-100-python/test", 100),
@@ -77,7 +72,7 @@ CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
 @pytest.mark.filterwarnings("ignore")  # Pillow and NumPy also warn about what they then read or refuse
 @pytest.mark.parametrize("share", [10, pytest.param(1, marks=pytest.mark.soak)], ids=["sample", "all"])
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{name}:{file}" for _, name, file, _ in CASES])
-def test_damaged_files_are_refused_or_read(case: int, share: int, tmp_path: Path) -> None:
+def test_damaged_files_are_refused_or_read(case, share, tmp_path):
     write, name, file, count = CASES[case]
     count = max(10, count // share)
     write(tmp_path)
@@ -105,6 +100,6 @@ def test_damaged_files_are_refused_or_read(case: int, share: int, tmp_path: Path
     shutil.rmtree(tmp_path)
 
 
-def load(name: str, root: Path) -> Any:
+def load(name, root):
     found = data.load(name, root=root)
     return decode(found, resize=24, crop=16) if isinstance(found, FolderSet) else found

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from regmixup import data
-from regmixup.data.images import FolderSet, ImageSet, LabelledImages, interpolate, luma, to_grey
+from regmixup.data.images import FolderSet, ImageSet, interpolate, luma, to_grey
 from regmixup.mixing import to_float
 
 from .official import random_images
@@ -44,10 +44,7 @@ def test_images_it_cannot_use_are_refused(images, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (
-            torch.zeros(4, dtype=torch.int64),
-            r"labels must be int64 of shape \(5,\), .* got torch.int64 \(4,\)",
-        ),
+        (torch.zeros(4, dtype=torch.int64), r"labels must be int64 of shape \(5,\), .* got torch.int64 \(4,\)"),
         (torch.tensor([0, 1, 2, 3, 0]), r"labels must lie in \[0, 3\), got values from 0 to 3"),
         (torch.tensor([0, 1, 2, -1, 0]), r"labels must lie in \[0, 3\), got values from -1 to 2"),
     ],
@@ -81,8 +78,8 @@ def test_images_in_memory_and_on_disk_are_used_alike(tmp_path):
     order = [0, 2, 4, 1, 3, 5]
     paths = tuple(str(tmp_path / "ab"[index % 2] / f"{index}.png") for index in order)
     labels = torch.tensor([0, 0, 0, 1, 1, 1])
-    memory: LabelledImages = ImageSet(stored[order], labels, ("a", "b"), "toy")
-    files: LabelledImages = FolderSet(paths, labels, ("a", "b"), "toy", tmp_path)
+    memory = ImageSet(stored[order], labels, ("a", "b"), "toy")
+    files = FolderSet(paths, labels, ("a", "b"), "toy", tmp_path)
     assert memory.shape == (3, 4, 6)
     assert files.shape is None
     assert repr(memory) == "ImageSet('toy', 6 images of 3x4x6 torch.uint8, 2 classes)"
@@ -114,27 +111,27 @@ class Pairs(list[tuple[Any, Any]]):
         (lambda p: p, torch.tensor([1])),
     ],
 )
-def test_kinds_of_images_and_labels(convert: Any, label: Any) -> None:
+def test_kinds_of_images_and_labels(convert, label):
     found = data.from_dataset(Pairs((convert(p), label) for p in PIXELS), "mine")
     np.testing.assert_array_equal(found.images.permute(0, 2, 3, 1).numpy(), PIXELS)
     assert found.labels.tolist() == [1, 1, 1]
 
 
-def test_16_bits_are_scaled_and_not_clipped() -> None:
+def test_16_bits_are_scaled_and_not_clipped():
     pixels = (PIXELS[0, :, :, 0].astype(np.uint16) << 8) + 255
     found = data.from_dataset(Pairs([(Image.fromarray(pixels), 0)]), "mine")
     np.testing.assert_array_equal(found.images[0], np.stack([PIXELS[0, :, :, 0]] * 3))
 
 
-def test_grey_and_class_names() -> None:
+def test_grey_and_class_names():
     pairs = Pairs((Image.fromarray(p[:, :, 0]), 0) for p in PIXELS)
-    pairs.classes = ["cat", "dog"]  # type: ignore[attr-defined]
+    pairs.classes = ["cat", "dog"]
     found = data.from_dataset(pairs, "mine")
     assert found.images.shape == (3, 1, 5, 5)
     assert found.classes == ("cat", "dog")
 
 
-def test_floats_stay_in_the_unit_interval() -> None:
+def test_floats_stay_in_the_unit_interval():
     found = data.from_dataset(Pairs((torch.full((3, 2, 2), v, dtype=torch.float64), 0) for v in (0.0, 1.0)), "mine")
     assert found.images.dtype == torch.float32
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got -1 to 2; remove normalisation"):

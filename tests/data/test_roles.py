@@ -71,11 +71,7 @@ def test_no_test_set_of_the_catalogue_passes(train_set):
 
 @pytest.mark.parametrize(
     ("name", "train_set"),
-    [
-        ("cifar10/val-10", "cifar10/train"),
-        ("cifar10/train", "cifar10/train-90"),
-        ("folder:mine", "folder:mine"),
-    ],
+    [("cifar10/val-10", "cifar10/train"), ("cifar10/train", "cifar10/train-90"), ("folder:mine", "folder:mine")],
 )
 def test_images_that_were_trained_on_are_refused_unless_a_companion_predicted_them(name, train_set):
     with pytest.raises(ValueError, match="not trained on"):

@@ -202,8 +202,10 @@ def test_the_pace_is_the_mean_of_both_methods(photos, tmp_path, monkeypatch):
         ({"epochs": 0}, "trained for 1 epoch or more"),
         ({"against": "regmix"}, "did you mean 'regmixup'"),
         ({"against": "sngp"}, "single network with a linear head"),
-        ({"epochs": None, "freeze": True}, "trained for 1 epoch or more"),
-        ({"epochs": None, "freeze": True}, "leave out --freeze and --epochs 0, got freeze True and epochs None"),
+        (
+            {"epochs": None, "freeze": True},
+            "trained for 1 epoch or more: leave out --freeze and --epochs 0, got freeze True and epochs None",
+        ),
         ({"export": "model.pt2"}, "export, risk and ood are for a model"),
         ({"ood": "other"}, "export, risk and ood are for a model"),
         ({"score": "entropie"}, "did you mean 'entropy'"),

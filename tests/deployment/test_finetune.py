@@ -381,25 +381,6 @@ def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path):
     assert read_table(run.folder / "finetune.json")["chosen"] == "linear probe"
 
 
-def test_test_images_change_the_test_results_alone(weights, tmp_path):
-    for first, part in enumerate(("train", "val", "test")):
-        write_photos(tmp_path / "photos" / part, 5, first=100 * first)
-    found = []
-    for _ in range(2):
-        run, _ = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=1)
-        record = read_table(run.folder / "finetune.json")
-        predictor = (run.folder / "predictor" / "predictor.json").read_text()
-        found.append({**record, "predictor": predictor, "folder": run.folder, "state": run.checkpoint.read_bytes()})
-        (tmp_path / "photos" / "test" / "apple").rename(tmp_path / "swap")
-        (tmp_path / "photos" / "test" / "plum").rename(tmp_path / "photos" / "test" / "apple")
-        (tmp_path / "swap").rename(tmp_path / "photos" / "test" / "plum")
-    first, second = found
-    for same in ("folder", "state", "predictor", "chosen", "validation"):
-        assert first[same] == second[same]
-    assert first["test"]["right"] != second["test"]["right"]
-    assert len([*(tmp_path / "runs").glob("finetune-*")]) == 1  # the plan, whose pace would be measured again
-
-
 def test_class_weights_reach_both_stages(weights, tmp_path, monkeypatch):
     given, fit = [], probe.fit_probe
     monkeypatch.setattr(job, "fit_probe", lambda *args: given.append(args[2]) or fit(*args))
@@ -716,19 +697,28 @@ def write_bitmaps(folder):
     return folder
 
 
-def test_files_of_the_same_names_and_sizes_with_other_content_are_other_images(weights, tmp_path):
+def test_other_test_images_change_the_test_results_alone_and_other_train_images_start_a_new_run(weights, tmp_path):
+    """Also where names and sizes of the files are the same."""
     photos = write_bitmaps(tmp_path / "photos")
-    first, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
-    assert read_table(first.folder / "finetune.json")["test"]["right"] == 15
+
+    def facts():
+        run, _ = finetune(photos, tmp_path / "runs", weights, epochs=1)
+        predictor = (run.folder / "predictor" / "predictor.json").read_text()
+        record = read_table(run.folder / "finetune.json")
+        return {**record, "predictor": predictor, "folder": run.folder, "state": run.checkpoint.read_bytes()}
+
+    first = facts()
     swap(photos / "test" / "apple", photos / "test" / "plum")
-    again, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
-    assert again.folder == first.folder
-    assert read_table(again.folder / "finetune.json")["test"]["right"] == 5
+    again = facts()
+    for same in ("folder", "state", "predictor", "chosen", "validation"):
+        assert again[same] == first[same]
+    assert [one["test"]["right"] for one in (first, again)] == [15, 5]
+    assert len([*(tmp_path / "runs").glob("finetune-*")]) == 1  # the plan, whose pace would be measured again
     for part in ("train", "val"):
         swap(photos / part / "apple", photos / part / "plum")
-    corrected, _ = finetune(photos, tmp_path / "runs", weights, epochs=0)
-    assert corrected.folder != first.folder
-    assert read_table(corrected.folder / "finetune.json")["test"]["right"] == 15
+    corrected = facts()
+    assert corrected["folder"] != first["folder"]
+    assert corrected["test"]["right"] == 15
 
 
 @pytest.mark.parametrize("change", ["a class is renamed", "a file is renamed"])

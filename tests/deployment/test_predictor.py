@@ -22,11 +22,7 @@ from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import MeanField
 
 GP = GPHead(num_features=64)
-VARIANTS = {
-    "plain": {},
-    "gp": {"head": GP},
-    "spectral": {"constraint": "spectral_norm"},
-}
+VARIANTS = {"plain": {}, "gp": {"head": GP}, "spectral": {"constraint": "spectral_norm"}}
 
 
 @pytest.fixture(scope="session")
@@ -67,14 +63,7 @@ def test_images():
 
 
 class TestFitting:
-    @pytest.mark.parametrize(
-        ("score", "acceptance"),
-        [
-            ("entropy", 0.5),
-            ("max_logit", 0.95),
-            ("energy", 1.0),
-        ],
-    )
+    @pytest.mark.parametrize(("score", "acceptance"), [("entropy", 0.5), ("max_logit", 0.95), ("energy", 1.0)])
     def test_it_accepts_the_asked_share_of_the_validation_images(self, run_of, val, acceptance, score):
         found = rm.Predictor.from_run(run_of(), acceptance=acceptance, score=score)
         needed = -(-len(val) * round(100 * acceptance) // 100)
@@ -95,10 +84,7 @@ class TestFitting:
     def test_a_folder_gives_the_same_predictor_as_its_run(self, run_of, predictor):
         assert repr(rm.Predictor.from_run(str(run_of().folder))) == repr(predictor)
 
-    @pytest.mark.parametrize(
-        ("method", "score"),
-        [("dnn", "entropy"), ("duq", "max_logit")],
-    )
+    @pytest.mark.parametrize(("method", "score"), [("dnn", "entropy"), ("duq", "max_logit")])
     def test_the_score_is_entropy_unless_it_is_named(self, run_of, method, score):
         run = run_of("plain", method)
         assert rm.Predictor.from_run(run).score == score

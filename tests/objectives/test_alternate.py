@@ -24,7 +24,6 @@ PAPER = {
     "regmixup+cutmix": (RegMixup(), CutMix()),
     "regmixup+regcutmix": (RegMixup(), RegCutMix()),
 }
-each_combination = pytest.mark.parametrize("sides", PAPER.values(), ids=PAPER.keys())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ def test_parts_of_a_batch_share_the_coin_and_nothing_that_is_an_images_own(lam):
         assert torch.equal(parts[0].lam, parts[1].lam) == (lam == "batch")
 
 
-@each_combination
+@pytest.mark.parametrize("sides", PAPER.values(), ids=PAPER.keys())
 @pytest.mark.parametrize("branch", [0, 1])
 def test_the_loss_is_that_of_the_chosen_objective_for_the_same_draw(sides, branch):
     x, y = batch()

@@ -23,10 +23,6 @@ def exact_batch(batch_size=4, size=(20, 18), seed=0):
     return (255 * x).round().to(torch.uint8), y
 
 
-def plain_net():
-    return conv_net(batch_norm=False, dtype=torch.float64)
-
-
 def sensitive_net(images):
     """Linear in the pixels, with weights large enough for an augmentation to change the classes."""
     weight = 0.3 * torch.randn(3 * 20 * 18, CLASSES, dtype=torch.float64, generator=seeded())
@@ -44,9 +40,7 @@ def versions_by_hand(pixels, draw):
 
 
 @pytest.mark.parametrize(
-    "objective",
-    [AugMix(), AugMix(width=1, depth=4, severity=10, jsd_weight=2)],
-    ids=["default", "long"],
+    "objective", [AugMix(), AugMix(width=1, depth=4, severity=10, jsd_weight=2)], ids=["default", "long"]
 )
 def test_the_loss_is_that_of_the_slow_twin(objective):
     pixels, y = exact_batch()

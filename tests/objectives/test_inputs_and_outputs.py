@@ -98,12 +98,6 @@ def test_lists_and_arrays_are_refused(step):
             step(*batch_of)
 
 
-@pytest.mark.parametrize("batch_size", [-1, 2.5])
-def test_a_draw_is_for_a_number_of_images(batch_size):
-    with pytest.raises(ValueError, match=rf"^batch_size must be an integer >= 0, got {batch_size}$"):
-        rm.RegMixup().draw(batch_size, 8)
-
-
 @pytest.mark.parametrize("image_size", [0, (3, 8, 0), (8.5, 8)])
 def test_boxes_are_drawn_in_images_that_have_pixels(image_size):
     with pytest.raises(ValueError, match=r"^each side of image_size must be an integer >= 1, got (0|8\.5)$"):

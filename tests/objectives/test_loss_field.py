@@ -25,11 +25,7 @@ TWO_TERMS = {name: case for name, case in WITH_LOSS.items() if hasattr(case, "et
 each_of_two_terms = pytest.mark.parametrize("objective", TWO_TERMS.values(), ids=TWO_TERMS.keys())
 
 
-LOSSES = {
-    "gamma": Focal(),
-    "weighted": CrossEntropy(WEIGHT, 0.1),
-    "multi-label": BinaryCrossEntropy(),
-}
+LOSSES = {"gamma": Focal(), "weighted": CrossEntropy(WEIGHT, 0.1), "multi-label": BinaryCrossEntropy()}
 each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 
 

@@ -5,22 +5,18 @@ import torch
 
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.regcutmix import RegCutMix
-from tests.objectives.cases import CLASSES, batch, conv_net, seeded
+from tests.objectives.cases import CLASSES, seeded
+from tests.objectives.expectations import exact_batch, plain_net
 from tests.references import mixing as slow
 
 SIZE = (6, 8)
-
-
-def exact():
-    """A model without batch norm and a batch, in float64."""
-    return conv_net(batch_norm=False, dtype=torch.float64), *batch(5, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
     ("lam", "passes", "eta", "scale"), [("batch", "joint", 1, "mean"), ("sample", "separate", 3, "sum")]
 )
 def test_loss_is_clean_plus_eta_times_cutmix(lam, passes, eta, scale):
-    model, x, y = exact()
+    model, (x, y) = plain_net(), exact_batch()
     objective = RegCutMix(lam=lam, passes=passes, eta=eta, scale=scale)
     draw = objective.draw(5, SIZE, seeded(1))
     boxes, partner = draw.box.expand(5, 4).tolist(), draw.partner.tolist()

@@ -9,18 +9,10 @@ from regmixup.mixing import Draw
 from regmixup.networks import layers
 from regmixup.objectives.regmixup import RegMixup
 from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
+from tests.objectives.expectations import exact_batch, plain_net
 from tests.references import mixing as slow
 
 SIZE = (6, 8)
-
-
-def plain_net():
-    """Without batch norm an image's logits do not depend on its neighbours."""
-    return conv_net(batch_norm=False, dtype=torch.float64)
-
-
-def exact_batch(batch_size=5):
-    return batch(batch_size, dtype=torch.float64)
 
 
 def by_hand(model, x, y, draw):
@@ -141,14 +133,3 @@ def test_separate_clean_refuses_a_function_whose_batch_norm_nobody_finds():
     net, (x, y) = conv_net(), batch()
     with pytest.raises(ValueError, match=r"^model must be an nn.Module, .* got <function"):
         RegMixup(passes="separate-clean")(lambda x: net(x), x, y)
-
-
-# ----------------------------------------------------------------------------------------------------- draws
-
-
-def test_a_label_of_minus_100_is_not_silently_ignored_in_a_compiled_step():
-    """torch skips such labels by default; where values are not looked at, they must still not vanish."""
-    from regmixup.losses import cross_entropy
-
-    with pytest.raises(IndexError):
-        cross_entropy(torch.zeros(2, 3), torch.tensor([-100, 1]))

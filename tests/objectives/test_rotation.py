@@ -1,15 +1,12 @@
 """Rotation by hand: the objective's loss, and cross-entropy of four rotations from the same features."""
 
-import json
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 import regmixup as rm
-from regmixup.config import decode, encode, fingerprint
+from regmixup.config import fingerprint
 from regmixup.losses import LogitNorm
-from regmixup.objectives import Objective
 from tests.objectives.cases import batch, batch_for, conv_net, forwarded, gradients, net_for, seeded
 
 ROTATION = rm.Rotation(rm.ERM())
@@ -93,11 +90,6 @@ def test_a_weight_of_zero_is_the_objective_exactly_on_any_network_and_any_images
     expected, out = rm.RegMixup()(plain, x, y, seeded()), rm.Rotation(rm.RegMixup(), weight=0)(other, x, y, seeded())
     assert torch.equal(out.loss, expected.loss)
     assert out.parts.keys() == expected.parts.keys()
-
-
-def test_it_is_recorded_with_its_objective_and_the_loss_of_that():
-    objective = rm.Rotation(rm.RegMixup(5, loss=LogitNorm()), weight=0.5)
-    assert decode(Objective, json.loads(json.dumps(encode(objective)))) == objective
 
 
 @pytest.mark.parametrize("weight", [0.5, 0])

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from regmixup.study.plan import Study, load_study
+from regmixup.study.plan import Study
 from regmixup.study.runner import run_study
-from tests.study.mini import FEW_SETS, write_mini
+from tests.study.mini import FEW_SETS, load_mini
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory) -> Study:
     """Four runs of about a second."""
-    return load_study(str(write_mini(tmp_path_factory.mktemp("launched"), FEW_SETS)))
+    return load_mini(tmp_path_factory.mktemp("launched"), FEW_SETS)
 
 
 @pytest.fixture(scope="session")
 def short(tmp_path_factory) -> Study:
     """Its two runs of the first seed, for launchers that take seconds to start."""
     text = FEW_SETS.replace("seeds = [0, 1]", "seeds = [0]")
-    return load_study(str(write_mini(tmp_path_factory.mktemp("short"), text)))
+    return load_mini(tmp_path_factory.mktemp("short"), text)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from regmixup.study.plan import Study, load_study
+from regmixup.study.planned_run import PlannedRun
+
 MINI = """
 title = "Mini"
 recipe = "digits"
@@ -29,3 +32,12 @@ def write_mini(folder: Path, text: str = MINI) -> Path:
     path = folder / "mini.toml"
     path.write_text(text)
     return path
+
+
+def load_mini(folder: Path, text: str = MINI) -> Study:
+    return load_study(str(write_mini(folder, text)))
+
+
+def plan_mini(folder: Path, text: str = MINI) -> list[PlannedRun]:
+    """The runs of the study, in its order."""
+    return list(load_mini(folder, text).runs())

@@ -26,7 +26,7 @@ from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.failing import unreadable
 from tests.holding import held_by_another_process
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import MINI, load_mini, write_mini
 
 CPU = torch.device("cpu")
 
@@ -135,7 +135,7 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
 
 
 def test_a_folder_to_reuse_that_is_not_there_is_named_before_everything_is_trained_again(tmp_path):
-    study = load_study(str(write_mini(tmp_path, 'reuses = ["othre"]\n' + MINI)))
+    study = load_mini(tmp_path, 'reuses = ["othre"]\n' + MINI)
     with (
         pytest.warns(UserWarning, match=r"nothing is reused from .*results/othre: no such folder"),
         pytest.raises(ValueError, match="minutes must be enough"),
@@ -146,7 +146,7 @@ def test_a_folder_to_reuse_that_is_not_there_is_named_before_everything_is_train
 def test_an_ensemble_says_before_anything_is_trained_that_the_weights_of_its_members_are_gone(kept, tmp_path, capsys):
     ensemble = "\n[seeds_of]\ndeep-ensemble = [0]\n\n[grid.deep-ensemble]\nmembers = 2\n"
     text = MINI.replace('"regmixup"]', '"regmixup", "deep-ensemble"]') + ensemble
-    study = load_study(str(write_mini(tmp_path, text)))
+    study = load_mini(tmp_path, text)
     with (
         pytest.warns(UserWarning, match="^2 archived networks must be trained again, .*: for deep-ensemble seed 0$"),
         pytest.raises(ValueError, match="minutes must be enough"),
@@ -225,7 +225,7 @@ def test_an_archive_is_not_trained_over(here, methods):
     text = MINI.replace('"dnn", "regmixup"', methods).replace('ood = ["photographs/test"]', "")
     text += "[grid.deep-ensemble]\nmembers = 2\n" if "ensemble" in methods else ""
     with pytest.raises(ValueError, match=r"erm-.*-s0-\w+ is an archived run without weights, which was not evaluated"):
-        run_study(load_study(str(write_mini(here, text))), here / "results", device="cpu")
+        run_study(load_mini(here, text), here / "results", device="cpu")
     for folder in (here / "results").iterdir():
         check_archive(folder)
 
@@ -255,7 +255,7 @@ def test_a_report_notices_an_edited_number_in_a_run_folder(here, capsys):
 
 def test_an_archive_that_cannot_be_written_is_an_error_before_anything_is_trained(here):
     (here / "file").write_text("")
-    study = load_study(str(write_mini(here, MINI.replace("[0, 1]", "[7]"))))
+    study = load_mini(here, MINI.replace("[0, 1]", "[7]"))
     with pytest.raises(OSError, match=r"cannot write .*file"):
         run_study(study, here / "runs", device="cpu", archive=here / "file")
     assert not list((here / "runs").glob("*-s7-*"))

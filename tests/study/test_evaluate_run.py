@@ -21,14 +21,13 @@ from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.evaluate_run import stored_rows
 from regmixup.study.figures import PAIRS, figure_data, find_images
-from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.tasks import StudyJob, Task, attempt, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
-from tests.study.mini import FEW_SETS, write_mini
+from tests.study.mini import FEW_SETS, load_mini
 
 # On random images the best temperature and prior variance may lie on the edges of their ranges.
 pytestmark = pytest.mark.filterwarnings("ignore:the best")
@@ -64,7 +63,7 @@ REFRESHED = PLAIN.replace("seeds = [1, 0]", "seeds = [0]\nrefresh_batch_norm = t
 def companions(tmp_path_factory):
     root = tmp_path_factory.mktemp("companions")
     write_cifar(root, "cifar10", per_file=40)
-    study = load_study(str(write_mini(root, STUDY)))
+    study = load_mini(root, STUDY)
     folder = run_study(study, root / "runs", root=root, device="cpu")
     return root, list(study.runs()), read_rows(folder / "rows.csv")
 
@@ -72,7 +71,7 @@ def companions(tmp_path_factory):
 def test_refreshed_batch_norm_gives_further_rows_of_the_same_run(tmp_path):
     """From the predictions of the same weights with other statistics, the train set's and the companion's as well."""
     write_cifar(tmp_path, "cifar10", per_file=40)
-    study = load_study(str(write_mini(tmp_path, REFRESHED)))
+    study = load_mini(tmp_path, REFRESHED)
     folder = run_study(study, tmp_path / "runs", root=tmp_path, device="cpu")
     rows = read_rows(folder / "rows.csv")
     assert {row.method for row in rows} == {"dnn", "dnn(bn=refreshed)"}
@@ -110,7 +109,7 @@ def test_lines_of_one_run_predict_each_set_once_and_fit_a_map_once(tmp_path, mon
     both += "\n[grid.kfac-llla]\nposthoc.samples = 10\n"
 
     def rows(text, runs):
-        folder = run_study(load_study(str(write_mini(tmp_path, text))), tmp_path / runs, device="cpu")
+        folder = run_study(load_mini(tmp_path, text), tmp_path / runs, device="cpu")
         return [row for row in read_rows(folder / "rows.csv") if row.method == "dnn"]
 
     found = rows(both, "both")

@@ -12,7 +12,7 @@ from regmixup.study.plan import Study, load_study
 from regmixup.study.runner import run_study
 from regmixup.training.run import Run
 from tests.crashes import Disk, no_warnings
-from tests.study.mini import FEW_SETS, write_mini
+from tests.study.mini import FEW_SETS, load_mini, write_mini
 from tests.training.ranks import build_plain
 
 
@@ -70,7 +70,7 @@ def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes, 
 
 
 def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
-    study = load_study(str(write_mini(tmp_path, tiny('methods = ["dnn"]'))))
+    study = load_mini(tmp_path, tiny('methods = ["dnn"]'))
     disk = Disk(tmp_path / "runs")
     with no_warnings(), disk.recording():
         folder = run_plain(study, disk.root)

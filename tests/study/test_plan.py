@@ -10,11 +10,11 @@ from regmixup import study as public
 from regmixup.methods import METHODS
 from regmixup.study.plan import load_study
 from regmixup.study.planned_run import Evaluation
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import MINI, load_mini, plan_mini
 
 
 def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
-    runs = list(load_study(str(write_mini(tmp_path))).runs())
+    runs = plan_mini(tmp_path)
     assert [(planned.method, planned.config.seed) for planned in runs] == [
         ("dnn", 0), ("regmixup", 0), ("dnn", 1), ("regmixup", 1),
     ]  # fmt: skip
@@ -31,7 +31,7 @@ def test_the_public_names_of_the_package_are_those_of_its_modules():
 
 def test_a_method_may_have_seeds_of_its_own_and_the_first_seeds_come_first(tmp_path):
     text = MINI.replace("[train]", "[seeds_of]\nregmixup = [0, 2]\n[train]", 1)
-    study = load_study(str(write_mini(tmp_path, text)))
+    study = load_mini(tmp_path, text)
     assert [(planned.method, planned.config.seed) for planned in study.runs()] == [
         ("dnn", 0), ("regmixup", 0), ("dnn", 1), ("regmixup", 2),
     ]  # fmt: skip
@@ -40,7 +40,7 @@ def test_a_method_may_have_seeds_of_its_own_and_the_first_seeds_come_first(tmp_p
 def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path):
     text = MINI.replace("seeds", "refresh_batch_norm = true\nseeds")
     text = text.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 10]\n[train]")
-    runs = list(load_study(str(write_mini(tmp_path, text))).runs())
+    runs = plan_mini(tmp_path, text)
     twins = [(plain, twin) for plain, twin in pairwise(runs) if twin.batch_norm == "refreshed"]
     labels = [twin.label for _, twin in twins if twin.config.seed == 0]
     assert labels == ["dnn(bn=refreshed)", "regmixup(alpha=1, bn=refreshed)", "regmixup(alpha=10, bn=refreshed)"]
@@ -51,7 +51,7 @@ def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path):
 
 def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_path):
     asked = "refresh_batch_norm = true\nrefresh_augmented = true\nrefresh_mixed = true\nseeds"
-    labels = [one.label for one in load_study(str(write_mini(tmp_path, MINI.replace("seeds", asked)))).runs()]
+    labels = [one.label for one in plan_mini(tmp_path, MINI.replace("seeds", asked))]
     kinds = ("refreshed", "refreshed-augmented", "refreshed-mixed")
     assert labels[:5] == ["dnn", *(f"dnn(bn={kind})" for kind in kinds), "regmixup"]
 
@@ -110,9 +110,8 @@ def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_
 )
 def test_a_wrong_study_file_is_explained(tmp_path, old, new, message):
     assert old in MINI
-    path = write_mini(tmp_path, MINI.replace(old, new))
     with pytest.raises(ValueError, match=message):
-        list(load_study(str(path)).runs())
+        plan_mini(tmp_path, MINI.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_images_of_the_train_set_or_of_the_test_set_are_found_under_other_names(
     recipe, *sets = entries.values()
     text = "\n".join(['title = "t"', 'methods = ["dnn"]', "seeds = [0]", recipe, "[evaluate]", *sets])
     with pytest.raises(ValueError, match=message):
-        list(load_study(str(write_mini(tmp_path, text))).runs())
+        plan_mini(tmp_path, text)
 
 
 def test_an_unknown_study_is_answered_with_the_list():
@@ -182,7 +181,7 @@ ood = ["cifar10/test"]
 
 
 def test_sections_hold_for_a_recipe_or_for_a_family_and_the_nearer_one_wins(tmp_path):
-    runs = list(load_study(str(write_mini(tmp_path, CIFAR))).runs())
+    runs = plan_mini(tmp_path, CIFAR)
     assert [(p.recipe, p.method, p.config.epochs, p.config.batch_size) for p in runs if p.config.seed == 3] == [
         ("cifar10-wrn28-10", "dnn", 350, 64),
         ("cifar10-wrn28-10", "regmixup", 350, 64),
@@ -200,7 +199,7 @@ def test_sections_hold_for_a_recipe_or_for_a_family_and_the_nearer_one_wins(tmp_
 
 
 def test_a_companion_is_trained_on_all_but_the_validation_set_with_the_first_seed(tmp_path):
-    for planned in load_study(str(write_mini(tmp_path, CIFAR))).runs():
+    for planned in plan_mini(tmp_path, CIFAR):
         family = planned.config.train_set.partition("/")[0]
         assert planned.config.train_set == f"{family}/train"
         expected = replace(planned.config, train_set=f"{family}/train-90", seed=3)
@@ -209,7 +208,7 @@ def test_a_companion_is_trained_on_all_but_the_validation_set_with_the_first_see
 
 def test_every_seed_can_have_a_companion_of_its_own(tmp_path):
     text = CIFAR.replace('"companion"', '"companion-per-seed"')
-    plan = list(load_study(str(write_mini(tmp_path, text))).runs())
+    plan = plan_mini(tmp_path, text)
     assert (
         [planned.companion.seed for planned in plan] == [planned.config.seed for planned in plan] == [3] * 5 + [4] * 5
     )
@@ -228,7 +227,7 @@ def test_an_evaluation_is_known_by_its_posthoc_map_and_by_the_companion_of_all_s
     text = MINI.replace('"dnn", "regmixup"', '"dnn", "kfac-llla"')
 
     def stems(text: str) -> dict[str, str]:
-        return {planned.name: planned.stem for planned in load_study(str(write_mini(tmp_path, text))).runs()}
+        return {planned.name: planned.stem for planned in plan_mini(tmp_path, text)}
 
     plain, other = stems(text), stems(text + "[grid.kfac-llla]\nposthoc.samples = 20\n")
     assert {name for name in plain if plain[name] != other[name]} == {"kfac-llla seed 0", "kfac-llla seed 1"}
@@ -248,7 +247,7 @@ def test_labels_too_long_for_a_file_have_names_of_their_own(tmp_path):
     lines = [f"objective.{part}.{name} = [{value}]" for part in ("first", "second") for name, value in fields.items()]
     grid = "\n".join(['[grid."regmixup+regcutmix"]', *lines, "momentum = [0.9, 0.8]"])
     text = MINI.replace('"dnn", "regmixup"', '"regmixup+regcutmix"').replace("[train]", f"{grid}\n[train]")
-    runs = [planned for planned in load_study(str(write_mini(tmp_path, text))).runs() if planned.config.seed == 0]
+    runs = [planned for planned in plan_mini(tmp_path, text) if planned.config.seed == 0]
     stems = {planned.stem for planned in runs}
     assert len(runs) == len(stems) == 2
     assert all(len(planned.label) > 150 for planned in runs)
@@ -258,7 +257,7 @@ def test_labels_too_long_for_a_file_have_names_of_their_own(tmp_path):
 def test_the_train_images_are_those_of_each_run_and_not_of_the_last_of_the_recipe(tmp_path):
     text = MINI.replace("[train]", '[grid.dnn]\ntrain_set = ["digits/train", "digits/val"]\n[train]')
     text = text.replace('validation = "digits/val"\n', "")
-    entries = [planned.entry("folder") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:3]
+    entries = [planned.entry("folder") for planned in plan_mini(tmp_path, text)][:3]
     assert [(entry["label"], entry["train_images"]) for entry in entries] == [
         ("dnn(train_set=digits/train)", 450), ("dnn(train_set=digits/val)", 448), ("regmixup", 450),
     ]  # fmt: skip
@@ -266,14 +265,14 @@ def test_the_train_images_are_those_of_each_run_and_not_of_the_last_of_the_recip
 
 def test_a_report_needs_no_plugin_to_know_the_score_of_its_method(tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "regmixup", replace(METHODS["regmixup"], score="energy"))
-    plain, own = [planned.entry("") for planned in load_study(str(write_mini(tmp_path))).runs()][:2]
+    plain, own = [planned.entry("") for planned in plan_mini(tmp_path)][:2]
     assert [plain["score"], own["score"]] == ["dempster_shafer", "energy"]
 
 
 def test_values_that_the_label_does_not_name_are_told_beside_the_papers_number(tmp_path):
     for values, labels, changed in (("5", ["dnn", "regmixup"], 1), ("[5]", ["dnn", "regmixup(alpha=5)"], 0)):
         text = MINI.replace("[train]", f"[grid.regmixup]\nobjective.alpha = {values}\n[train]")
-        plain, mixed = [planned.entry("") for planned in load_study(str(write_mini(tmp_path, text))).runs()][:2]
+        plain, mixed = [planned.entry("") for planned in plan_mini(tmp_path, text)][:2]
         assert [plain["label"], mixed["label"]] == labels
         assert plain["changed"] == mixed["changed"][:1] == ["epochs 5 instead of 40"]
         assert len(mixed["changed"]) == 1 + changed
@@ -299,7 +298,7 @@ milestones = [[]]
 [evaluate]
 test = "cifar10/test"
 """
-    plan = load_study(str(write_mini(tmp_path, text))).runs()
+    plan = plan_mini(tmp_path, text)
     assert [planned.entry("")["changed"] for planned in plan] == [
         ["batch_size 128 instead of 256"],
         ["milestones 60 instead of 150, 250"],

@@ -17,11 +17,10 @@ from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
 from regmixup.study import runner
-from regmixup.study.plan import load_study
 from regmixup.study.runner import collect, run_study
 from regmixup.training.run import Run
 from tests.holding import held_by_another_process
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import MINI, load_mini
 
 
 def test_rows_cover_every_method_seed_and_question(finished_study):
@@ -84,7 +83,7 @@ def drop_lines(path):
 def test_a_damaged_file_is_made_again_and_the_rows_are_the_same(finished_study, tmp_path, damage, pattern, warning):
     shutil.copytree(finished_study.runs, tmp_path, dirs_exist_ok=True)
     text = MINI.replace("seeds = [0, 1]", "seeds = [0]").replace('methods = ["dnn", "regmixup"]', 'methods = ["dnn"]')
-    study = load_study(str(write_mini(tmp_path, text)))
+    study = load_mini(tmp_path, text)
     folder = run_study(study, tmp_path, device="cpu")
     expected, rows = {path.name: path.read_bytes() for path in folder.iterdir()}, read_rows(folder / "rows.csv")
     for path in tmp_path.glob(pattern):
@@ -171,7 +170,7 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
     text = text.replace("resamples = 100", "resamples = 20")
     text = text.replace('profile = "path:digits/test"', "feature_scores = true")
     text += "\n[grid.kfac-llla]\nposthoc.samples = 10\n"
-    study = load_study(str(write_mini(tmp_path, text)))
+    study = load_mini(tmp_path, text)
     folder = run_study(study, tmp_path, device="cpu")
     entries = read_table(folder / "study.json")["runs"]
     assert entries[0]["folder"] == entries[1]["folder"] != entries[2]["folder"]
@@ -202,7 +201,7 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
 )
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_trained(tmp_path, method, change, message):
     text = MINI.replace('"regmixup"]', f'"{method}"]').replace("epochs = 5", f"epochs = 1\n{change}")
-    study = load_study(str(write_mini(tmp_path, text)))
+    study = load_mini(tmp_path, text)
     with pytest.raises(ValueError, match=message):
         run_study(study, tmp_path / "runs", device="cpu")
     assert not (tmp_path / "runs").exists()

@@ -14,7 +14,7 @@ from regmixup.study.runner import run_study
 from regmixup.study.select import Choice, select, take_selected, write_selected
 from regmixup.training.config import resolve
 from regmixup.types import Row
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import MINI, load_mini, write_mini
 
 # After two epochs the best temperature may lie on the edge of its range.
 pytestmark = pytest.mark.filterwarnings("ignore:the best")
@@ -46,7 +46,7 @@ resamples = 10
 @pytest.fixture(scope="module")
 def selected(tmp_path_factory):
     base = tmp_path_factory.mktemp("select")
-    study = load_study(str(write_mini(base, STUDY.replace("[0, 1]", "[0]"))))
+    study = load_mini(base, STUDY.replace("[0, 1]", "[0]"))
     return study, run_study(study, base / "runs", device="cpu")
 
 
@@ -78,7 +78,7 @@ VALUES = {
 
 
 def test_training_fields_by_mean_accuracy_and_posthoc_fields_by_mean_ece(tmp_path):
-    study = load_study(str(write_mini(tmp_path, STUDY)))
+    study = load_mini(tmp_path, STUDY)
     found = {choice.method: choice for choice in select(study, made_up(VALUES, VALUES))}
     assert found["regmixup"].fields == {"objective.alpha": 20}
     assert found["regmixup"].values == {"alpha": 20}  # 0.75 against 0.7, though one seed says otherwise
@@ -90,7 +90,7 @@ def test_training_fields_by_mean_accuracy_and_posthoc_fields_by_mean_ece(tmp_pat
 
 
 def test_rows_of_any_other_set_change_nothing(tmp_path):
-    study = load_study(str(write_mini(tmp_path, STUDY)))
+    study = load_mini(tmp_path, STUDY)
     rows = made_up(VALUES, VALUES)
     foreign = [
         row(label, seed, metric, 1.0 if "0.1" in label else 0.0, dataset=name)
@@ -103,7 +103,7 @@ def test_rows_of_any_other_set_change_nothing(tmp_path):
 
 
 def test_of_equals_the_first_is_taken_and_an_incomplete_grid_selects_nothing(tmp_path):
-    study = load_study(str(write_mini(tmp_path, STUDY)))
+    study = load_mini(tmp_path, STUDY)
     rows = made_up({**VALUES, "regmixup(alpha=0.1)": (0.7, 0.8)}, VALUES)
     assert select(study, rows)[0].values == {"alpha": 0.1}
     missing = [r for r in rows if (r.method, r.seed) != ("regmixup(alpha=20)", 1)]
@@ -113,7 +113,7 @@ def test_of_equals_the_first_is_taken_and_an_incomplete_grid_selects_nothing(tmp
 @pytest.mark.parametrize("entry", ['test = "digits/test"', 'ood = ["photographs/test"]', 'shift = ["digits-c"]'])
 def test_a_study_that_selects_may_name_no_other_set(tmp_path, entry):
     with pytest.raises(ValueError, match=r"test set|nothing else"):
-        load_study(str(write_mini(tmp_path, f"{STUDY}\n{entry}\n")))
+        load_mini(tmp_path, f"{STUDY}\n{entry}\n")
 
 
 def test_nothing_but_the_validation_set_and_the_train_set_is_ever_predicted(selected):
@@ -132,7 +132,7 @@ def test_one_training_serves_every_point_of_a_posthoc_grid(selected):
 def test_a_study_that_does_not_select_passes_on_no_value_of_its_grid(tmp_path):
     """Its choices are the T of every line; no line was chosen before another."""
     text = MINI.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 20]\n[train]")
-    study, path = load_study(str(write_mini(tmp_path, text))), tmp_path / "selected.json"
+    study, path = load_mini(tmp_path, text), tmp_path / "selected.json"
     found = select(study, [])
     assert [(choice.method, choice.values, choice.fields) for choice in found] == [
         (label, {}, {}) for label in ("dnn", "regmixup(alpha=1)", "regmixup(alpha=20)")
@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_not_taken(tmp_path):
 
 def test_one_of_several_tables_is_chosen_by_accuracy_also_if_the_first_changes_nothing(tmp_path):
     text = STUDY.replace("[grid.regmixup]", "[[grid.regmixup]]\n[[grid.regmixup]]").replace('"kfac-llla", "dnn"', "")
-    study = load_study(str(write_mini(tmp_path, re.sub(r"(?s)\[grid.kfac.*?\n\n", "", text))))
+    study = load_mini(tmp_path, re.sub(r"(?s)\[grid.kfac.*?\n\n", "", text))
     values = {"regmixup": (0.8, 0.01), "regmixup(alpha=0.1)": (0.9, 0.05), "regmixup(alpha=20)": (0.85, 0.03)}
     rows = [
         row(label, seed, metric, value)
@@ -194,7 +194,7 @@ def test_one_of_several_tables_is_chosen_by_accuracy_also_if_the_first_changes_n
 def test_a_choice_from_a_shorter_grid_does_not_stay(tmp_path):
     text = MINI.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 20]\n[train]").partition("test =")[0]
     text = text.replace('"dnn", ', "").replace("seeds", "select = true\nseeds")
-    study, chosen = load_study(str(write_mini(tmp_path, text))), tmp_path / "selected.json"
+    study, chosen = load_mini(tmp_path, text), tmp_path / "selected.json"
     rows = [row(planned.label, planned.config.seed, "accuracy", 0.5) for planned in study.runs()]
     for measured, exists in ((rows, True), (rows[1:], False)):
         write_selected(study, tmp_path, measured)

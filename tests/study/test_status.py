@@ -18,7 +18,6 @@ from regmixup.methods import METHODS
 from regmixup.objectives.regmixup import RegMixup
 from regmixup.storage import write_json
 from regmixup.study import status as module
-from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import (
     RESERVE,
@@ -40,14 +39,13 @@ from regmixup.training.config import configure
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import MINI, load_mini, plan_mini
 from tests.study.test_plan import CIFAR
 
 
 def tasks_of(folder, text):
     """The tasks of a study file, whose runs would lie in the folder."""
-    plan = list(load_study(str(write_mini(folder, text))).runs())
-    return find_tasks(plan, folder / "runs", torch.device("cpu"), [])
+    return find_tasks(plan_mini(folder, text), folder / "runs", torch.device("cpu"), [])
 
 
 @pytest.mark.parametrize(("minutes", "words"), [(0.2, "1 minute"), (1.2, "1 minute"), (1.6, "2 minutes")])
@@ -307,7 +305,7 @@ def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_pa
 
 
 def test_a_study_without_its_data_trains_nothing(tmp_path):
-    study = load_study(str(write_mini(tmp_path, CIFAR)))
+    study = load_mini(tmp_path, CIFAR)
     with pytest.raises(MissingDataError, match="the study needs data that is missing"):
         run_study(study, tmp_path / "runs", root=tmp_path, device="cpu")
     assert not (tmp_path / "runs").exists()

@@ -207,10 +207,7 @@ def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsy
     first = next(index for index, line in enumerate(lines) if line.startswith("to do"))
     runs = len(planned_runs(name))
     assert all(line.startswith("to do") for line in lines[first : first + runs])
-    assert lines[first + runs : first + runs + 2] == [
-        f"runs    {runs} to do",
-        f"left   {load_study(name).cost}",
-    ]
+    assert lines[first + runs : first + runs + 2] == [f"runs    {runs} to do", f"left   {load_study(name).cost}"]
     assert any("missing" in line for line in lines) == (name != "digits")
     needed = [line.partition(" (--selected ")[0] for line in lines if line.startswith("needs ")]
     assert needed == ([f"needs  what study {source} selected"] if (source := load_study(name).confirms) else [])

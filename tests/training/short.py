@@ -5,25 +5,24 @@ import signal
 from contextlib import contextmanager
 from unittest import mock
 
+import pytest
 import torch
 
 import regmixup as rm
 from regmixup import data
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.step import TrainingStep
+from regmixup.training.stopping import Interrupted
 
 IMAGES, BATCH = 50, 16
 STEPS = 4
 """Per epoch; the last batch has two images."""
 
-FINE_TUNING = {
-    "optimizer": "adamw",
-    "lr": 3e-3,
-    "clip_norm": 0.8,
-    "ema": 0.95,
-    "weight_decay": 0.05,
-}
+FINE_TUNING = {"optimizer": "adamw", "lr": 3e-3, "clip_norm": 0.8, "ema": 0.95, "weight_decay": 0.05}
 """All that fine-tuning adds to a step but a frozen backbone."""
+
+UNSTEADY = {"lr": 0.1, "epochs": 3, "dropout": 0.0, "schedule": "step", "milestones": (2,), "lr_decay": 20.0}
+"""So that the last epoch is not the best: its learning rate is far too large."""
 
 EVERY_STEP = rm.Engine(checkpoint_minutes=0)
 
@@ -75,6 +74,12 @@ def signal_after(steps, number=signal.SIGTERM):
     """This process gets a signal during the step with that number, counted from 1."""
     with after_step(steps, lambda: signal.raise_signal(number)):
         yield
+
+
+def interrupt(settings, runs, *, after, **options):
+    """Train until a signal interrupts the step with that number, counted from 1."""
+    with signal_after(after), pytest.raises(Interrupted):
+        rm.train(settings, runs, device="cpu", **options)
 
 
 @contextmanager

@@ -14,27 +14,11 @@ import torch
 
 import regmixup as rm
 from regmixup import data, storage
-from regmixup.training.checkpoint import (
-    CHECKPOINT,
-    Checkpoint,
-    Position,
-    Schedule,
-    read_checkpoint,
-    save_checkpoint,
-)
+from regmixup.training.checkpoint import CHECKPOINT, Checkpoint, Position, Schedule, read_checkpoint, save_checkpoint
 from regmixup.training.loop import Training
-from regmixup.training.stopping import Interrupted
 from tests.failing import unreadable
-from tests.training.short import (
-    EVERY_STEP,
-    STEPS,
-    assert_same_ending,
-    config,
-    ending,
-    load_few,
-    same_bits,
-    signal_after,
-)
+from tests.training import short
+from tests.training.short import EVERY_STEP, STEPS, assert_same_ending, config, ending, interrupt, load_few, same_bits
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -64,8 +48,7 @@ def cut(tmp_path_factory):
     runs = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(data, "load", load_few)
-        with signal_after(STEPS + 2), pytest.raises(Interrupted):
-            rm.train(config(), runs, device="cpu", engine=EVERY_STEP)
+        interrupt(config(), runs, after=STEPS + 2, engine=EVERY_STEP)
     return next(runs.iterdir())
 
 
@@ -87,11 +70,30 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [CHECKPOINT]
 
 
-def flip(path, index):
-    """Invert one bit of one byte."""
-    content = bytearray(path.read_bytes())
-    content[index] ^= 0x10
-    path.write_bytes(content)
+FROZEN = {"freeze": 1, **short.FINE_TUNING}
+SHARP = {"sharpness": "friendly", "average": "swa", "average_from": 0.3}
+SELECTED = {"select": "val-nll", **short.UNSTEADY}
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "kept"),
+    [
+        pytest.param(FROZEN, 2, {"ema.updates"}, id="while frozen"),
+        pytest.param(FROZEN, STEPS, {"ema.updates"}, id="at the thaw"),
+        pytest.param(SHARP, 2, {"sharpness.updates"}, id="before the mean begins"),
+        pytest.param(SHARP, 2 * STEPS + 1, {"sharpness.updates", "swa.epochs"}, id="while it is taken"),
+        pytest.param(SELECTED, STEPS, {"best.selected_epoch"}, id="at the end of an epoch"),
+        pytest.param({**SELECTED, "ema": 0.8}, 2 * STEPS + 1, {"best.selected_value"}, id="after the best"),
+    ],
+)
+def test_resuming_anywhere_ends_with_the_same_bits(tmp_path, changes, steps, kept):
+    settings = config(**changes)
+    whole = rm.train(settings, tmp_path / "whole", device="cpu")
+    interrupt(settings, tmp_path / "cut", after=steps)
+    resumed = rm.train(settings, tmp_path / "cut", device="cpu")
+    assert_same_ending(ending(resumed), ending(whole))
+    assert kept <= short.tensors_of(resumed, "").keys()
+    assert resumed.provenance().get("selected") == whole.provenance().get("selected")
 
 
 def test_no_byte_can_change_unnoticed(tmp_path):
@@ -102,8 +104,7 @@ def test_no_byte_can_change_unnoticed(tmp_path):
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     unnoticed = []
     for index in range(len(whole)):
-        path.write_bytes(whole)
-        flip(path, index)
+        path.write_bytes(whole[:index] + bytes([whole[index] ^ 0x10]) + whole[index + 1 :])
         try:
             found = read_checkpoint(path, fingerprint="f")
         except ValueError as error:
@@ -150,8 +151,7 @@ def test_a_run_trained_again_is_not_finished_before_its_end(tmp_path, expected):
     """Its record of the first time is there, and from the first save on a checkpoint."""
     run = rm.train(config(), tmp_path, device="cpu")
     run.checkpoint.unlink()
-    with signal_after(2), pytest.raises(Interrupted):
-        rm.train(config(), tmp_path, device="cpu")
+    interrupt(config(), tmp_path, after=2)
     assert run.checkpoint.exists()
     assert not run.finished
     assert_same_ending(resumed(tmp_path), expected)
@@ -225,8 +225,7 @@ class TestSchedule:
     def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path):
         settings, seen = config(batch_size=50), []
         whole = ending(rm.train(settings, tmp_path / "whole", device="cpu"))
-        with signal_after(1), pytest.raises(Interrupted):
-            rm.train(settings, tmp_path / "cut", device="cpu", on_epoch=seen.append)
+        interrupt(settings, tmp_path / "cut", after=1, on_epoch=seen.append)
         assert [record["epoch"] for record in seen] == [1], "the epoch's record is handed on before leaving"
         run = rm.train(settings, tmp_path / "cut", device="cpu", on_epoch=seen.append)
         assert [record["epoch"] for record in seen] == [1, 2, 3]

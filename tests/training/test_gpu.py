@@ -11,14 +11,13 @@ import regmixup as rm
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader
 from regmixup.methods import METHODS
-from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import settings
 from regmixup.training.loop import Training
 from regmixup.training.reporting import means
 from regmixup.training.run import Run
-from tests.training.short import FINE_TUNING
+from tests.training.short import FINE_TUNING, tensors_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = torch.device("cuda")
@@ -26,6 +25,18 @@ PLAIN, GRAPHED = rm.Engine(compile="off", graphs="off"), rm.Engine(compile="off"
 FAST = rm.Engine(compile="on", graphs="on")
 SHARP = {"sharpness": "friendly", "average": "swa", "average_from": 0.4}
 SELECTED = {"select": "val-nll", "ema": 0.9}
+
+
+def plain_and_graphed(config, folder):
+    """A run with plain steps, then the same with captured ones, both deterministic."""
+    for name, engine in (("plain", PLAIN), ("graphed", GRAPHED)):
+        yield rm.train(config, folder / name, engine=replace(engine, deterministic=True), workers=0)
+
+
+def assert_close(found, expected):
+    """Every tensor of two runs, but for the order of sums."""
+    for name, tensor in expected.items():
+        assert torch.allclose(tensor, found[name], rtol=1e-4, atol=1e-5), name
 
 
 def synthetic(count):
@@ -80,11 +91,8 @@ def test_compiled_and_captured_steps_lose_as_plain_ones_do(method, changes):
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("deep-ensemble", "kfac-llla")])
 def test_a_captured_step_is_the_plain_one_for_every_method_partial_batch_included(tmp_path, method):
     config = rm.configure("digits", method, epochs=2, precision="float32", dropout=0.0, batch_size=60)
-    runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True))
-            for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
-    plain, graphed = (run.model(device="cpu").state_dict() for run in runs)
-    for name in plain:
-        assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
+    plain, graphed = (run.model(device="cpu").state_dict() for run in plain_and_graphed(config, tmp_path))
+    assert_close(graphed, plain)
 
 
 def test_an_earlier_runs_graph_among_the_garbage_does_not_end_a_capture(tmp_path, monkeypatch):
@@ -136,18 +144,16 @@ def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, 
 def test_a_captured_step_is_the_plain_one_with_augmentation_and_selection(tmp_path, changes):
     """Boxes erased on the device, and images that RandAugment has changed on the host; the epoch selected, too."""
     config = rm.configure("digits", "regmixup", epochs=3, precision="float32", dropout=0.0, batch_size=60, **changes)
-    runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True), workers=0)
-            for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
-    plain, graphed = (read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in runs)
+    run, captured = plain_and_graphed(config, tmp_path)
+    plain, graphed = tensors_of(run, ""), tensors_of(captured, "")
     assert int(plain["best.selected_epoch"]) == int(graphed["best.selected_epoch"])
-    for name in plain:
-        assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
-    model, images = runs[1].model(), rm.data.load("digits/val")
+    assert_close(graphed, plain)
+    model, images = captured.model(), rm.data.load("digits/val")
     with torch.no_grad():
         logits = model(images.images.cuda()).cpu()
     expected = {"val-nll": torch.nn.functional.cross_entropy(logits, images.labels),
                 "val-accuracy": (logits.argmax(1) == images.labels).float().mean()}[config.select]  # fmt: skip
-    assert runs[1].provenance()["selected"]["value"] == pytest.approx(expected.item(), abs=1e-3)
+    assert captured.provenance()["selected"]["value"] == pytest.approx(expected.item(), abs=1e-3)
 
 
 def test_compiled_augmentation_is_the_plain_one():
@@ -168,12 +174,9 @@ def test_compiled_augmentation_is_the_plain_one():
 def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path, changes, prefix):
     config = rm.configure("digits", "regmixup", epochs=3, precision="float32", dropout=0.0, batch_size=60, freeze=1)
     config = replace(config, **changes)
-    runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True))
-            for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
-    plain, graphed = (read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in runs)
+    plain, graphed = (tensors_of(run, "") for run in plain_and_graphed(config, tmp_path))
     assert any(name.startswith(prefix) for name in plain)
-    for name in plain:
-        assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
+    assert_close(graphed, plain)
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

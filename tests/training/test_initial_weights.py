@@ -143,11 +143,7 @@ class TestRefusal:
     @pytest.mark.parametrize(
         ("theirs", "network", "counts"),
         [
-            (
-                "resnet34",
-                "resnet18",
-                "fits 99 of its backbone's 100 tensors by name and shape, and 81",
-            ),
+            ("resnet34", "resnet18", "fits 99 of its backbone's 100 tensors by name and shape, and 81"),
             ("resnet18", "small", "fits 0 of its backbone's 15 tensors by name and shape, and 102"),
         ],
     )

@@ -9,7 +9,6 @@ from regmixup.cli import main
 from regmixup.methods import METHODS
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.training.run import Run
-from regmixup.training.stopping import Interrupted
 from tests.training import short
 
 EPOCHS = 2
@@ -80,8 +79,7 @@ def test_it_resumes_exactly_from_within_an_epoch(case, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "load", short.load_few)
     whole = short.ending(rm.train(config, tmp_path / "whole", device="cpu"))
     for steps in [short.STEPS // 2, short.STEPS, short.STEPS][: config.members + 1]:
-        with short.signal_after(steps), pytest.raises(Interrupted):
-            rm.train(config, tmp_path / "cut", device="cpu")
+        short.interrupt(config, tmp_path / "cut", after=steps)
     short.assert_same_ending(short.ending(rm.train(config, tmp_path / "cut", device="cpu")), whole)
 
 

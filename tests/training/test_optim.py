@@ -1,4 +1,4 @@
-"""AdamW, freezing, clipping and the running mean do what plain PyTorch does, and resume exactly."""
+"""AdamW, freezing, clipping and the running mean do what plain PyTorch does."""
 
 import math
 
@@ -14,20 +14,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
 from regmixup.training.optim import make_optimizer, running_mean, set_frozen, set_lr
 from regmixup.training.run import Run
-from regmixup.training.stopping import Interrupted
-from tests.training.short import (
-    BATCH,
-    FINE_TUNING,
-    IMAGES,
-    STEPS,
-    assert_same_ending,
-    config,
-    ending,
-    load_few,
-    same_bits,
-    signal_after,
-    tensors_of,
-)
+from tests.training.short import BATCH, FINE_TUNING, IMAGES, STEPS, config, load_few, same_bits, tensors_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -73,9 +60,7 @@ def trained_by_hand(settings, model):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"freeze": 0, "decay_on": "weights"}, {"freeze": 1, "optimizer": "sgd", "lr": 0.05}],
-    ids=str,
+    "changes", [{"freeze": 0, "decay_on": "weights"}, {"freeze": 1, "optimizer": "sgd", "lr": 0.05}], ids=str
 )
 def test_every_step_is_that_of_a_plain_loop(tmp_path, monkeypatch, changes):
     """In float64, over three epochs of four steps, the last of two images: weights, statistics and their mean."""
@@ -94,15 +79,6 @@ def test_every_step_is_that_of_a_plain_loop(tmp_path, monkeypatch, changes):
         torch.testing.assert_close(weights[name], twin.state_dict()[name], rtol=1e-9, atol=1e-11, msg=name)
         torch.testing.assert_close(averages[name], mean[name], rtol=1e-9, atol=1e-11, msg=name)
         assert not torch.equal(weights[name], first[name])
-
-
-@pytest.mark.parametrize("steps", [2, STEPS], ids=["while frozen", "at the thaw"])
-def test_resuming_anywhere_ends_with_the_same_bits(tmp_path, steps):
-    settings = config(freeze=1, **FINE_TUNING)
-    expected = ending(rm.train(settings, tmp_path / "whole", device="cpu"))
-    with signal_after(steps), pytest.raises(Interrupted):
-        rm.train(settings, tmp_path / "cut", device="cpu")
-    assert_same_ending(ending(rm.train(settings, tmp_path / "cut", device="cpu")), expected)
 
 
 class TestFreezing:

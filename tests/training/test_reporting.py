@@ -8,9 +8,8 @@ import torch
 import regmixup as rm
 from regmixup.training import loop
 from regmixup.training.reporting import Tally, means
-from regmixup.training.stopping import Interrupted
 from regmixup.types import RESERVED, VALIDATED
-from tests.training.short import EVERY_STEP, IMAGES, STEPS, config, signal_after
+from tests.training.short import EVERY_STEP, IMAGES, STEPS, config, interrupt
 
 CPU = torch.device("cpu")
 
@@ -56,8 +55,7 @@ class TestCallbacks:
 
     def test_a_resumed_run_is_told_means_since_its_epoch_began(self, tmp_path, listen):
         told, hooks = listen
-        with signal_after(2), pytest.raises(Interrupted):
-            rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
+        interrupt(config(epochs=1), tmp_path, after=2, **hooks)
         assert [name for name, _ in told] == ["on_start"]
         run = rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
         assert told[-2][0] == "on_step"

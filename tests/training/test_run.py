@@ -58,9 +58,3 @@ def test_an_unfinished_run_has_no_model(run):
 def test_a_folder_that_is_no_run_is_named(tmp_path):
     with pytest.raises(ValueError, match="is not a run folder"):
         rm.Run.open(tmp_path)
-
-
-def test_the_damaged_line_of_a_history_is_named(run):
-    (run.folder / "history.jsonl").write_text('{"epoch": 1, "loss"\n')
-    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged in line 1 of 1"):
-        assert run.history() == []

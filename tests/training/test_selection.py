@@ -1,4 +1,4 @@
-"""The best epoch on a validation set is the model, as in a plain loop; never by a test set; the same after a resume."""
+"""The best epoch on a validation set is the model, as in a plain loop; never by a test set."""
 
 import math
 from dataclasses import replace
@@ -13,29 +13,17 @@ from regmixup.data.images import ImageSet
 from regmixup.training.distributed import Ranks
 from regmixup.training.optim import running_mean
 from regmixup.training.selection import METRICS, Selection, Validation
-from regmixup.training.stopping import Interrupted
 from regmixup.types import VALIDATED
-from tests.training.short import (
-    STEPS,
-    assert_same_ending,
-    config,
-    ending,
-    load_few,
-    same_bits,
-    signal_after,
-    tensors_of,
-)
+from tests.training import short
+from tests.training.short import STEPS, assert_same_ending, config, ending, interrupt, load_few, same_bits, tensors_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")
-
-UNSTEADY = {"lr": 0.1, "epochs": 3, "dropout": 0.0, "schedule": "step", "milestones": (2,), "lr_decay": 20.0}
-"""So that the last epoch is not the best: its learning rate is far too large."""
 
 
 @pytest.mark.parametrize("metric", ["val-accuracy", "val-nll"])
 def test_the_model_is_that_of_the_best_epoch(tmp_path, metric):
     """As many runs that end after each epoch say it: the values of all epochs, and the weights of the best one."""
-    settings = config("dnn", select=metric, **UNSTEADY)
+    settings = config("dnn", select=metric, **short.UNSTEADY)
     run = rm.train(settings, tmp_path, device="cpu")
     ended = [
         rm.train(replace(settings, select="last", epochs=epochs), tmp_path / "ended", device="cpu")
@@ -55,6 +43,7 @@ def test_the_model_is_that_of_the_best_epoch(tmp_path, metric):
     assert run.provenance()["selected"] == {
         "epoch": best + 1, "by": metric, "value": pytest.approx(values[metric][best], abs=1e-6), "on": "digits/val",
     }  # fmt: skip
+    assert {name for name in tensors_of(run, "best.") if "selected" in name} == {"selected_epoch", "selected_value"}
     model, last = run.model(device="cpu").state_dict(), tensors_of(run, "model.")
     for name in last:
         assert same_bits(model[name], tensors_of(ended[best], "model.")[name]), name
@@ -85,21 +74,6 @@ def test_a_head_that_is_finalized_may_be_watched(tmp_path):
     assert_same_ending((ending(watched)[0], []), (ending(plain)[0], []))
 
 
-@pytest.mark.parametrize(("steps", "ema"), [(STEPS, 0.0), (2 * STEPS + 1, 0.8)], ids=["at an end", "after the best"])
-def test_resuming_anywhere_selects_the_same_bits(tmp_path, steps, ema):
-    settings = config(select="val-nll", ema=ema, **UNSTEADY)
-    whole = rm.train(settings, tmp_path / "whole", device="cpu")
-    with signal_after(steps), pytest.raises(Interrupted):
-        rm.train(settings, tmp_path / "cut", device="cpu")
-    resumed = rm.train(settings, tmp_path / "cut", device="cpu")
-    assert_same_ending(ending(resumed), ending(whole))
-    assert resumed.provenance()["selected"] == whole.provenance()["selected"]
-    assert {name for name in ending(whole)[0] if "selected" in name} == {
-        "0.best.selected_epoch",
-        "0.best.selected_value",
-    }
-
-
 def test_each_member_of_an_ensemble_selects_its_own(tmp_path):
     run = rm.train(config(select="val-nll", members=2, epochs=1), tmp_path, device="cpu")
     assert all("selected" in member.provenance() for member in run.members())
@@ -115,10 +89,7 @@ def validation(**changes):
 
 @pytest.mark.parametrize(
     ("metric", "values", "kept"),
-    [
-        ("val-accuracy", [0.2, 0.5, 0.5, 0.4], 2),
-        ("val-nll", [2.0, 1.0, 1.0, 3.0], 2),
-    ],
+    [("val-accuracy", [0.2, 0.5, 0.5, 0.4], 2), ("val-nll", [2.0, 1.0, 1.0, 3.0], 2)],
     ids=["the first of equal ones", "smaller is better"],
 )
 def test_which_epoch_is_kept(metric, values, kept):
@@ -186,8 +157,7 @@ class TestRefusals:
 
     def test_going_on_with_another_validation_set(self, tmp_path, monkeypatch):
         settings = config(select="val-nll")
-        with signal_after(STEPS + 1), pytest.raises(Interrupted):
-            rm.train(settings, tmp_path, device="cpu")
+        interrupt(settings, tmp_path, after=STEPS + 1)
 
         def changed(name, *, root=None):
             found = load_few(name, root=root)

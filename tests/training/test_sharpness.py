@@ -16,18 +16,7 @@ from regmixup.data.streaming import StreamingLoader
 from regmixup.training import loading
 from regmixup.training.run import Run
 from regmixup.training.sharpness import SAM, has_dropout
-from regmixup.training.stopping import Interrupted
-from tests.training.short import (
-    BATCH,
-    IMAGES,
-    STEPS,
-    assert_same_ending,
-    config,
-    ending,
-    load_few,
-    signal_after,
-    tensors_of,
-)
+from tests.training.short import BATCH, IMAGES, STEPS, config, ending, load_few, tensors_of
 
 ORACLES = {"sam": pytorch_optimizer.SAM, "friendly": pytorch_optimizer.FriendlySAM}
 
@@ -283,15 +272,6 @@ class TestInARun:
         monkeypatch.setattr(loading, "StreamingLoader", Counted)
         rm.train(config(average="swa", epochs=1, rand_augment=1), tmp_path, device="cpu", workers=0)
         assert counts == [0, 0]
-
-    @pytest.mark.parametrize("steps", [2, 2 * STEPS + 1])
-    def test_resuming_anywhere_ends_with_the_same_bits(self, tmp_path, steps):
-        settings = config(sharpness="friendly", average="swa", average_from=0.3)
-        whole = ending(rm.train(settings, tmp_path / "whole", device="cpu"))
-        assert {"0.swa.epochs", "0.sharpness.updates"} <= whole[0].keys()
-        with signal_after(steps), pytest.raises(Interrupted):
-            rm.train(settings, tmp_path / "cut", device="cpu")
-        assert_same_ending(ending(rm.train(settings, tmp_path / "cut", device="cpu")), whole)
 
 
 @pytest.mark.usefixtures("few_digits")

@@ -13,7 +13,7 @@ from regmixup import data
 from regmixup.cli import main
 from regmixup.run_folder import CHECKPOINT
 from regmixup.training.stopping import Interrupted, stopping
-from tests.training.short import STEPS, after_step, assert_same_ending, config, ending, signal_after
+from tests.training.short import STEPS, after_step, assert_same_ending, config, ending, interrupt, signal_after
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -64,8 +64,7 @@ def test_training_in_another_thread_ends_with_the_same_bits(tmp_path):
 
 def test_the_last_step_of_training_is_not_lost_to_a_signal(tmp_path):
     """Asked to stop when there is nothing left to do, a run is finished first; a study then goes no further."""
-    with signal_after(3 * STEPS), pytest.raises(Interrupted):
-        rm.train(config(), tmp_path, device="cpu")
+    interrupt(config(), tmp_path, after=3 * STEPS)
     assert rm.Run.open(next(tmp_path.iterdir())).finished
 
 

@@ -19,9 +19,11 @@ RANDOM = tuple(name for name in ALL if name not in FIXED)
 SEVERITIES = (1, 2, 3, 4, 5)
 
 
-def constants_of(kind, name, severity):
-    """Whole numbers as integers, so that the twins can count with them."""
-    return tuple(int(v) if float(v).is_integer() else v for v in CONSTANTS[kind][name][severity - 1])
+def twin_of(images, kind, name, severity, random=lambda index: None):
+    """What the slow twin makes of each image. random: where its random numbers for an image come from."""
+    # Whole numbers as integers, so that the twins can count with them.
+    constants = tuple(int(v) if float(v).is_integer() else v for v in CONSTANTS[kind][name][severity - 1])
+    return np.stack([TWINS[name](x, constants, random(index)) for index, x in enumerate(arrays(images))])
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -29,7 +31,7 @@ def constants_of(kind, name, severity):
 def test_small_photographs_agree_with_the_twin(name, severity):
     images = torch.cat([whole(32), pieces(8)])
     ours = arrays(corrupt(images, name, severity=severity)).astype(int)
-    twin = np.stack([TWINS[name](x, constants_of("cifar", name, severity), None) for x in arrays(images)])
+    twin = twin_of(images, "cifar", name, severity)
     assert np.abs(ours - twin).mean() < 0.25  # of 255 levels
     assert np.abs(ours - twin).max() <= (0 if name == "jpeg_compression" else 1)
 
@@ -39,8 +41,7 @@ def test_small_photographs_agree_with_the_twin(name, severity):
 def test_large_photographs_agree_with_the_twin(name, severity):
     images = whole(224)
     ours = arrays(corrupt(images, name, severity=severity)).astype(int)
-    twin = np.stack([TWINS[name](x, constants_of("imagenet", name, severity), None) for x in arrays(images)])
-    assert np.abs(ours - twin).mean() < 0.25
+    assert np.abs(ours - twin_of(images, "imagenet", name, severity)).mean() < 0.25
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -48,9 +49,7 @@ def test_large_photographs_agree_with_the_twin(name, severity):
 def test_the_same_random_numbers_give_the_twins_pixels(name, severity):
     images = pieces(4)
     ours = arrays(corrupt(images, name, severity=severity, generator=torch.Generator().manual_seed(7))).astype(int)
-    replay, c = Replay(7, len(images)), constants_of("cifar", name, severity)
-    twin = np.stack([TWINS[name](x, c, replay.image(i)) for i, x in enumerate(arrays(images))])
-    different = np.abs(ours - twin)
+    different = np.abs(ours - twin_of(images, "cifar", name, severity, Replay(7, len(images)).image))
     if name == "glass_blur":  # cut twice: in flat regions the twin's rounding errors may cost a level each time
         assert different.max() <= 2
     else:
@@ -63,15 +62,13 @@ def test_the_same_random_numbers_give_the_twins_pixels_at_imagenets_strength(nam
     images = pieces(2, 96)
     generator = torch.Generator().manual_seed(7)
     ours = arrays(corrupt(images, name, severity=4, generator=generator, constants="imagenet")).astype(int)
-    replay, c = Replay(7, len(images)), constants_of("imagenet", name, 4)
-    twin = np.stack([TWINS[name](x, c, replay.image(i)) for i, x in enumerate(arrays(images))])
+    twin = twin_of(images, "imagenet", name, 4, Replay(7, len(images)).image)
     assert (np.abs(ours - twin) > (2 if name == "glass_blur" else 0)).mean() < 0.01
 
 
 def test_shot_noise_has_the_twins_distribution():
-    images = pieces(60)
-    random, c = Fresh(2), constants_of("cifar", "shot_noise", 3)
-    twin = np.stack([TWINS["shot_noise"](x, c, random) for _ in range(2) for x in arrays(images)]).astype(float)
+    images, random = pieces(60), Fresh(2)
+    twin = twin_of(images.repeat(2, 1, 1, 1), "cifar", "shot_noise", 3, lambda index: random).astype(float)
     many = images.repeat(10, 1, 1, 1)
     ours = arrays(corrupt(many, "shot_noise", severity=3, generator=torch.Generator().manual_seed(1))).astype(float)
     clean = arrays(images).astype(float)

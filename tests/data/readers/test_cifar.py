@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100 from files as Python 2 and Python 3 write them; CIFAR-10.1, CIFAR-10.2 and CIFAR-C."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -9,7 +7,6 @@ import subprocess
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +35,7 @@ from tests.data.official import (
     ("family", "split", "python"),
     [("cifar10", "train", 2), ("cifar10", "test", 3), ("cifar100", "train", 3), ("cifar100", "test", 2)],
 )
-def test_reads_what_was_written(tmp_path: Path, family: str, split: str, python: int) -> None:
+def test_reads_what_was_written(tmp_path, family, split, python):
     images, labels = write_cifar(tmp_path, family, python=python)[split]
     dataset = data.load(f"{family}/{split}", root=tmp_path)
     np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
@@ -49,7 +46,7 @@ def test_reads_what_was_written(tmp_path: Path, family: str, split: str, python:
     assert dataset.classes == CLASSES[family]
 
 
-def _with(**changes: Any) -> dict[str, Any]:
+def _with(**changes):
     return {"labels": [1, 2, 3], "data": planes(random_images(3, seed=1)), **changes}
 
 
@@ -64,7 +61,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_content_is_an_error(tmp_path: Path, case: str) -> None:
+def test_wrong_content_is_an_error(tmp_path, case):
     write_cifar(tmp_path, "cifar10")
     content, message = WRONG[case]
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(content, protocol=2))
@@ -78,14 +75,14 @@ SENTINEL = "executed"
 class Reduced:
     """An object that a pickle makes by a call."""
 
-    def __init__(self, function: Any, *arguments: Any) -> None:
+    def __init__(self, function, *arguments):
         self.call = (function, arguments)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return self.call
 
 
-def keyed(program: bytes) -> bytes:
+def keyed(program):
     return b"\x80\x02}" + string("data") + program + b"s."
 
 
@@ -126,7 +123,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_pickles_are_refused_and_do_nothing(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_pickles_are_refused_and_do_nothing(case, tmp_path, monkeypatch):
     folder = tmp_path / "cifar-10-batches-py"
     mark_rebuilt(folder)
     (folder / "test_batch").write_bytes(HOSTILE[case])
@@ -142,7 +139,7 @@ def test_hostile_pickles_are_refused_and_do_nothing(case: str, tmp_path: Path, m
     assert not list(Path().iterdir())
 
 
-def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_official_files_must_have_the_official_content(tmp_path, monkeypatch):
     """The official content is replaced by a small one, so that it can be changed."""
     images, labels = write_cifar(tmp_path, "cifar10")["train"]
     folder = tmp_path / "cifar-10-batches-py"
@@ -160,14 +157,14 @@ def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypat
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["cifar10/train", "cifar10/test", "cifar100/train", "cifar100/test"])
-def test_real_cifar(name: str, real_root: Path) -> None:
+def test_real_cifar(name, real_root):
     dataset = data.load(name, root=real_root)
     assert content_of(dataset) == CONTENT[name]
     assert dataset.images.shape == (find(name).images, 3, 32, 32)
 
 
 @pytest.mark.parametrize(("name", "write"), [("cifar10.1/test", write_cifar10_1), ("cifar10.2/test", write_cifar10_2)])
-def test_new_test_sets(tmp_path: Path, name: str, write: Any) -> None:
+def test_new_test_sets(tmp_path, name, write):
     images, labels = write(tmp_path)
     dataset = data.load(name, root=tmp_path)
     np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
@@ -187,7 +184,7 @@ def test_new_test_sets(tmp_path: Path, name: str, write: Any) -> None:
         (np.array([{}], dtype=object), r"cannot read .*cifar10\.1_v6_data\.npy as a \.npy array"),
     ],
 )
-def test_wrong_arrays_and_pickled_ones(tmp_path: Path, array: np.ndarray, message: str) -> None:
+def test_wrong_arrays_and_pickled_ones(tmp_path, array, message):
     write_cifar10_1(tmp_path)
     np.save(tmp_path / "cifar10.1_v6_data.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=message):
@@ -195,7 +192,7 @@ def test_wrong_arrays_and_pickled_ones(tmp_path: Path, array: np.ndarray, messag
 
 
 @pytest.mark.parametrize(("family", "folder"), [("cifar10-c", "CIFAR-10-C"), ("cifar100-c", "CIFAR-100-C")])
-def test_severities_are_blocks(tmp_path: Path, family: str, folder: str) -> None:
+def test_severities_are_blocks(tmp_path, family, folder):
     images, labels = write_cifar_c(tmp_path, folder, "fog")
     for severity in range(1, 6):
         dataset = data.load(f"{family}/fog/{severity}", root=tmp_path)
@@ -205,7 +202,7 @@ def test_severities_are_blocks(tmp_path: Path, family: str, folder: str) -> None
         assert dataset.info["rebuilt"] == "true"
 
 
-def test_released_files_are_not_marked_and_have_the_released_size(tmp_path: Path) -> None:
+def test_released_files_are_not_marked_and_have_the_released_size(tmp_path):
     write_cifar_c(tmp_path, block=4)
     folder = tmp_path / "CIFAR-10-C"
     (folder / "provenance.json").write_text('{"rebuilt": false}')
@@ -220,14 +217,14 @@ def test_released_files_are_not_marked_and_have_the_released_size(tmp_path: Path
     assert int(dataset.images[0].min()) == 7
 
 
-def test_a_number_of_images_that_is_no_multiple_of_five(tmp_path: Path) -> None:
+def test_a_number_of_images_that_is_no_multiple_of_five(tmp_path):
     write_cifar_c(tmp_path)
     np.save(tmp_path / "CIFAR-10-C" / "fog.npy", random_images(19, seed=0))
     with pytest.raises(ValueError, match="images at 5 severities, found 19 images"):
         data.load("cifar10-c/fog/1", root=tmp_path)
 
 
-def test_validation_images_are_corrupted_by_what_no_test_set_has(tmp_path: Path) -> None:
+def test_validation_images_are_corrupted_by_what_no_test_set_has(tmp_path):
     write_cifar(tmp_path, "cifar10", per_file=20)
     clean = data.load("cifar10/val-10", root=tmp_path)
     corrupted = data.load("cifar10-val-c/saturate/4", root=tmp_path)

@@ -1,9 +1,5 @@
 """OpenOOD's lists: some images of a dataset, test lists without what a validation list has used."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,12 +10,12 @@ from regmixup.data.roles import check_validation, overlap, role_of, validation_o
 from tests.data.official import write_cifar, write_tiny_imagenet
 
 
-def write_list(root: Path, name: str, lines: list[str]) -> None:
+def write_list(root, name, lines):
     (root / "openood").mkdir(exist_ok=True)
     (root / "openood" / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
-def write_tiny_lists(root: Path) -> None:
+def write_tiny_lists(root):
     """Ten validation images; images 3 and 4 are on a validation list of one train set and a test list of the other."""
     write_tiny_imagenet(root, per_class=5)
     write_list(root, "cifar10_val_tin", ["0", "3"])
@@ -37,7 +33,7 @@ def write_tiny_lists(root: Path) -> None:
         ("openood-cifar100-val", [1, 4]),
     ],
 )
-def test_what_a_validation_list_has_used_leaves_every_test_list(tmp_path: Path, split: str, places: list[int]) -> None:
+def test_what_a_validation_list_has_used_leaves_every_test_list(tmp_path, split, places):
     write_tiny_lists(tmp_path)
     whole = data.load("tiny-imagenet/val", root=tmp_path)
     listed = data.load(f"tiny-imagenet/{split}", root=tmp_path)
@@ -47,7 +43,7 @@ def test_what_a_validation_list_has_used_leaves_every_test_list(tmp_path: Path, 
     assert listed.info == {"rebuilt": "true", "part_of": "tiny-imagenet/val", "whole": whole.fingerprint}
 
 
-def test_a_class_and_a_number_count_from_1_in_the_order_of_the_class(tmp_path: Path) -> None:
+def test_a_class_and_a_number_count_from_1_in_the_order_of_the_class(tmp_path):
     write_cifar(tmp_path, "cifar10", per_file=30)
     write_list(tmp_path, "cifar10_test_cifar10", ["cat 1", "cat 3", "ship 2"])
     write_list(tmp_path, "cifar10_val_cifar10", ["cat 2"])
@@ -59,20 +55,20 @@ def test_a_class_and_a_number_count_from_1_in_the_order_of_the_class(tmp_path: P
 
 
 @pytest.mark.parametrize("line", ["cat 0", "cat 99", "unicorn 1", "10", "-1", "cat", "cat one"])
-def test_a_line_of_no_image_is_an_error(tmp_path: Path, line: str) -> None:
+def test_a_line_of_no_image_is_an_error(tmp_path, line):
     write_cifar(tmp_path, "cifar10", per_file=10)
     write_list(tmp_path, "cifar10_val_cifar10", [line])
     with pytest.raises(ValueError, match=r"cannot read .*cifar10_val_cifar10\.txt as a list of images"):
         data.load("cifar10/openood-val", root=tmp_path)
 
 
-def test_a_missing_list_is_named_with_where_it_comes_from(tmp_path: Path) -> None:
+def test_a_missing_list_is_named_with_where_it_comes_from(tmp_path):
     write_tiny_imagenet(tmp_path)
     with pytest.raises(MissingDataError, match=r"cifar100_val_tin\.txt +missing\n(.|\n)*the lists are OpenOOD's"):
         data.load("tiny-imagenet/openood-cifar10", root=tmp_path)
 
 
-def test_roles() -> None:
+def test_roles():
     assert role_of("tiny-imagenet/openood-cifar10", "cifar10/train") == "ood"
     assert role_of("cifar100/openood-cifar10", "cifar10/train") == "ood"
     assert role_of("cifar10/openood-test", "cifar10/train") == "test"
@@ -94,7 +90,7 @@ def test_roles() -> None:
         ("tiny-imagenet/openood-cifar10", "tiny-imagenet/openood-cifar100", True),
     ],
 )
-def test_whether_lists_share_images(first: str, second: str, shared: bool) -> None:
+def test_whether_lists_share_images(first, second, shared):
     assert overlap(find(first), find(second)) == overlap(find(second), find(first)) == shared
 
 
@@ -112,7 +108,7 @@ COUNTS = {
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
-def test_real_lists(name: str, count: int, real_root: Path) -> None:
+def test_real_lists(name, count, real_root):
     if not (real_root / "openood").is_dir():
         pytest.skip("needs OpenOOD's lists")
     assert len(data.load(name, root=real_root)) == count

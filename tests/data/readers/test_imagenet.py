@@ -1,7 +1,5 @@
 """ImageNet's layouts and its variants."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from tests.data.official import mark_rebuilt, smooth_image, write_image, write_i
 WNIDS = ("n01440764", "n01443537", "n02102040")
 
 
-def write_val(root: Path, per_class: int = 4) -> list[str]:
+def write_val(root, per_class=4):
     """Validation files, numbered across the classes in turn; returns the class of each."""
     mark_rebuilt(root / "imagenet")
     classes = [WNIDS[(2 * i) % 3] for i in range(3 * per_class)]
@@ -24,7 +22,7 @@ def write_val(root: Path, per_class: int = 4) -> list[str]:
     return classes
 
 
-def test_train_goes_class_after_class_and_val_in_the_order_of_the_names(tmp_path: Path) -> None:
+def test_train_goes_class_after_class_and_val_in_the_order_of_the_names(tmp_path):
     classes = write_val(tmp_path)
     val = data.load("imagenet/val", root=tmp_path)
     assert isinstance(val, FolderSet)
@@ -37,7 +35,7 @@ def test_train_goes_class_after_class_and_val_in_the_order_of_the_names(tmp_path
     assert train.info == {"rebuilt": "true"}
 
 
-def test_the_tenth_for_tuning_is_stratified(tmp_path: Path) -> None:
+def test_the_tenth_for_tuning_is_stratified(tmp_path):
     write_val(tmp_path, per_class=20)
     tune, test = (data.load(f"imagenet/val-{part}", root=tmp_path) for part in ("tune", "test"))
     assert len({*tune.paths, *test.paths}) == 60
@@ -46,7 +44,7 @@ def test_the_tenth_for_tuning_is_stratified(tmp_path: Path) -> None:
     assert tune.info["part_of"] == "imagenet/val"
 
 
-def test_subset_variants_are_numbered_among_the_thousand(tmp_path: Path) -> None:
+def test_subset_variants_are_numbered_among_the_thousand(tmp_path):
     mark_rebuilt(tmp_path / "imagenet-a")
     write_image_folder(tmp_path / "imagenet-a", {"n01443537": 2, "n02102040": 1}, suffix=".jpg")
     found = data.load("imagenet-a/test", root=tmp_path)
@@ -56,7 +54,7 @@ def test_subset_variants_are_numbered_among_the_thousand(tmp_path: Path) -> None
     assert restrict_labels(found.labels, subset_of(found.info)).tolist() == [0, 0, 1]
 
 
-def test_v2_folders_are_numbers(tmp_path: Path) -> None:
+def test_v2_folders_are_numbers(tmp_path):
     folder = tmp_path / "imagenetv2-matched-frequency-format-val"
     mark_rebuilt(folder)
     write_image_folder(folder, {"0": 1, "10": 2, "9": 1, "999": 1}, suffix=".jpeg")
@@ -65,7 +63,7 @@ def test_v2_folders_are_numbers(tmp_path: Path) -> None:
     assert "class_subset" not in found.info
 
 
-def test_strange_folders(tmp_path: Path) -> None:
+def test_strange_folders(tmp_path):
     mark_rebuilt(tmp_path / "imagenetv2-matched-frequency-format-val")
     write_image_folder(tmp_path / "imagenetv2-matched-frequency-format-val", {"7": 1, "007": 1})
     with pytest.raises(ValueError, match="only folders named by numbers 0 to 999, found '007'"):
@@ -82,13 +80,13 @@ def test_strange_folders(tmp_path: Path) -> None:
         data.load("imagenet/val", root=tmp_path)
 
 
-def test_restricting() -> None:
+def test_restricting():
     assert restrict_labels(torch.tensor([4, 0, 4]), (4, 0)).tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="labels must be among the 2 classes of the subset, got 3"):
         restrict_labels(torch.tensor([0, 3]), (4, 0))
 
 
-def test_interpolation_needs_images_in_memory(tmp_path: Path) -> None:
+def test_interpolation_needs_images_in_memory(tmp_path):
     write_val(tmp_path)
     with pytest.raises(ValueError, match="interpolations need a dataset in memory"):
         data.load("path:imagenet/val", root=tmp_path)

@@ -1,10 +1,5 @@
 """SVHN."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.io import savemat
@@ -14,7 +9,7 @@ from tests.data.official import random_images, write_svhn
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_reads_what_was_written(tmp_path: Path, split: str) -> None:
+def test_reads_what_was_written(tmp_path, split):
     images, digits = write_svhn(tmp_path, split, count=12)
     dataset = data.load(f"svhn/{split}", root=tmp_path)
     np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
@@ -23,7 +18,7 @@ def test_reads_what_was_written(tmp_path: Path, split: str) -> None:
     assert dataset.classes == tuple("0123456789")
 
 
-def _content(**changes: Any) -> dict[str, Any]:
+def _content(**changes):
     images = random_images(4, seed=1).transpose(1, 2, 3, 0)
     return {"X": images, "y": np.array([[1], [10], [3], [4]], np.uint8), **changes}
 
@@ -38,7 +33,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_content_names_the_file_and_the_difference(tmp_path: Path, case: str) -> None:
+def test_wrong_content_names_the_file_and_the_difference(tmp_path, case):
     write_svhn(tmp_path)
     content, message = WRONG[case]
     savemat(tmp_path / "test_32x32.mat", content)
@@ -48,7 +43,7 @@ def test_wrong_content_names_the_file_and_the_difference(tmp_path: Path, case: s
 
 
 @pytest.mark.real_data
-def test_real_svhn(real_root: Path) -> None:
+def test_real_svhn(real_root):
     dataset = data.load("svhn/test", root=real_root)
     assert dataset.images.shape == (26_032, 3, 32, 32)
     assert dataset.labels.bincount().tolist() == [1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595]

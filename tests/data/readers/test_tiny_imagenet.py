@@ -1,9 +1,5 @@
 """Tiny-ImageNet-200, at 64 and at 32 pixels."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,12 +10,12 @@ from regmixup.data.readers.tiny_imagenet import halve
 from tests.data.official import random_images, smooth_image, write_image, write_tiny_imagenet
 
 
-def pixels_of(path: Path) -> np.ndarray:
+def pixels_of(path):
     with Image.open(path) as image:
         return np.asarray(image.convert("RGB"))
 
 
-def test_val_follows_its_list(tmp_path: Path) -> None:
+def test_val_follows_its_list(tmp_path):
     write_tiny_imagenet(tmp_path)
     dataset = data.load("tiny-imagenet-64/val", root=tmp_path)
     assert dataset.classes == ("n01000000", "n03000000")
@@ -29,7 +25,7 @@ def test_val_follows_its_list(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset.images[number].permute(1, 2, 0).numpy(), pixels_of(images / file))
 
 
-def test_half_the_size(tmp_path: Path) -> None:
+def test_half_the_size(tmp_path):
     write_tiny_imagenet(tmp_path)
     large = data.load("tiny-imagenet-64/val", root=tmp_path)
     small = data.load("tiny-imagenet/val", root=tmp_path)
@@ -38,7 +34,7 @@ def test_half_the_size(tmp_path: Path) -> None:
     assert torch.equal(small.labels, large.labels)
 
 
-def test_halving_is_the_triangle_filter_rounded_half_up() -> None:
+def test_halving_is_the_triangle_filter_rounded_half_up():
     """Weights 1, 3, 3, 1 over 8 around each output pixel, renormalised at the edges, in exact integers."""
     images = random_images(8, seed=1, side=64).transpose(0, 3, 1, 2).astype(np.int64)
     taps = np.zeros((32, 64), np.int64)
@@ -53,7 +49,7 @@ def test_halving_is_the_triangle_filter_rounded_half_up() -> None:
     np.testing.assert_array_equal(halve(torch.from_numpy(images.astype(np.uint8))).numpy(), expected)
 
 
-def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
+def test_an_image_of_another_size_is_refused(tmp_path):
     write_tiny_imagenet(tmp_path)
     path = tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_1.JPEG"
     write_image(path, smooth_image(1, 64, 65))
@@ -71,7 +67,7 @@ def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
         ("absent.JPEG\tn01000000\n", r"absent\.JPEG"),
     ],
 )
-def test_wrong_lists(tmp_path: Path, content: str, message: str) -> None:
+def test_wrong_lists(tmp_path, content, message):
     write_tiny_imagenet(tmp_path)
     (tmp_path / "tiny-imagenet-200" / "val" / "val_annotations.txt").write_text(content)
     with pytest.raises(ValueError, match=message):
@@ -79,7 +75,7 @@ def test_wrong_lists(tmp_path: Path, content: str, message: str) -> None:
 
 
 @pytest.mark.real_data
-def test_real_tiny_imagenet(real_root: Path) -> None:
+def test_real_tiny_imagenet(real_root):
     dataset = data.load("tiny-imagenet/val", root=real_root)
     assert dataset.images.shape == (10_000, 3, 32, 32)
     assert dataset.labels.bincount().tolist() == [50] * 200
