@@ -225,6 +225,8 @@ def test_class_weights_of_any_sequence_are_kept_as_a_tuple_of_numbers(weight):
 def test_labels_without_balanced_weights_are_refused():
     with pytest.raises(ValueError, match=r"an image of each class .* got the counts \[1, 1, 0\]"):
         balanced_weight(torch.tensor([0, 1]), 3)
+    with pytest.raises(ValueError, match=r"an image of each class for balanced weights, got the counts \[0, 0\]"):
+        balanced_weight(torch.tensor([], dtype=torch.int64), 2)
     for num_classes in (-1, 1, 2.0, "2"):
         with pytest.raises(ValueError, match=f"num_classes must be an integer >= 2, got {num_classes!r}"):
             balanced_weight([0, 1], num_classes)

@@ -215,10 +215,10 @@ def balanced_weight(labels: Tensor | Sequence[int], num_classes: int | None = No
     >>> balanced_weight([0, 0, 0, 1])
     (0.6666666666666666, 2.0)
     """
-    labels = torch.as_tensor(labels)
+    counts = torch.as_tensor(labels).bincount().tolist()
     if num_classes is not None:
-        check_count("num_classes", num_classes, least=int(labels.max()) + 1)
-    counts = labels.bincount(minlength=num_classes or 0).tolist()
+        check_count("num_classes", num_classes, least=max(1, len(counts)))
+        counts += [0] * (num_classes - len(counts))
     if 0 in counts:
         raise ValueError(f"labels must hold an image of each class for balanced weights, got the counts {counts}")
     return tuple(sum(counts) / (len(counts) * count) for count in counts)
