@@ -70,12 +70,11 @@ def write_page(
     summary, by default entropy with the maximum probability (MSP) beside it. bootstrap: of the intervals, or None.
     """
     model, other = _model(predictions), _model(against) if against is not None else None
-    for name in images or {}:
-        check_name("set in images", name or "test", [model.test.dataset, *(ood.dataset for ood in model.ood)])
+    looks = _looks(images or {}, model)  # before all is measured, which takes a while
     measured = measure_models(model, other, bootstrap=bootstrap)
     if score is not None:
         check_name("score", score, {row.score for row in measured.rows[0] if row.score})
-    write_text(Path(path), assemble_page(measured, images=images, classes=classes, title=title, score=score))
+    write_text(Path(path), assemble_page(measured, images=looks, classes=classes, title=title, score=score))
     return measured
 
 
@@ -272,14 +271,14 @@ def _looks(images: Images, model: ModelPredictions) -> dict[str, Look]:
     counts = {predictions.dataset: len(predictions) for predictions in (model.test, *model.ood)}
     looks: dict[str, Look] = {}
     for name, of_set in images.items():
-        dataset = name or "test"
+        dataset = check_name("set in images", name or "test", counts)
+        count = counts[dataset]
         if callable(of_set):
             looks[dataset] = of_set
-            continue
-        count = counts.get(dataset, 0)
-        if isinstance(of_set, Sized) and len(of_set) < count:  # a torch Dataset need not tell its length
+        elif isinstance(of_set, Sized) and len(of_set) < count:  # a torch Dataset need not tell its length
             raise ValueError(f"images of {dataset} must be those of its {count:,} predictions, got {len(of_set):,}")
-        looks[dataset] = partial(_chosen, of_set)
+        else:
+            looks[dataset] = partial(_chosen, of_set)
     return looks
 
 
