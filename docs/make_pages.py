@@ -38,7 +38,7 @@ LAST_LINES = {
     "rbf": "model.after_step(x, y)  # after the optimizer's step\n",
     "gp": "model.finalize([x])  # after training: batches of train images\n",
 }
-"""What heads need beside the steps of an optimizer."""
+"""Calls that heads need beside the steps of an optimizer."""
 PAPER_TIMES = {"dnn": "1", "mixup": "1.2", "regmixup": "1.5", "augmix": "4"}
 """Training times over that of plain training, from the paper's Section 4."""
 

@@ -29,7 +29,7 @@ ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
 TITLES = {"dnn": "plain", "regmixup": "RegMixup"}
 DIGITS = {"NLL": 3, "T": 3}
-"""What tables show of a quantity; of all others two digits."""
+"""Digits that tables show of a quantity; two of all others."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
 BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
 BY_SET = tuple(

@@ -29,7 +29,7 @@ CONTENT = {
     "cifar100/train": "c18de31fa256fe940fb5e7caccc623b1cdab1dfd2d40872b7f24187c288e377f",
     "cifar100/test": "90c204b283f6b208ab5f6d3b4bb2c4bb1f2cc2c16765021958647eefb4d42dbe",
 }
-"""What `content_of` returns for the datasets whose content is known."""
+"""The values of `content_of` for the datasets whose content is known."""
 
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:

@@ -269,10 +269,11 @@ def thumbnail(image: Any, *, side: int = SIDE) -> str:
     if isinstance(image, Tensor):
         levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
         image = levels.cpu().permute(1, 2, 0).numpy()
-    if isinstance(image, np.ndarray) and image.dtype.kind == "f":
-        image = (image * 255).round().clip(0, 255).astype(np.uint8)
-    if isinstance(image, np.ndarray) and image.shape[2:] == (1,):
-        image = image[:, :, 0]
+    if isinstance(image, np.ndarray):
+        if image.dtype.kind == "f":
+            image = (image * 255).round().clip(0, 255).astype(np.uint8)
+        if image.shape[2:] == (1,):
+            image = image[:, :, 0]
     if isinstance(image, (str, Path)):
         with Image.open(image) as opened:
             opened.draft("RGB", (side, side))
