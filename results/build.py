@@ -333,7 +333,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "openood": openood,
     "claims-paper": claims.papers_table,
     **{f"claims-{kind}": partial(claims.table, kind) for kind in claims.CLAIMS},
-    "claims-cost": claims.cost,
 }  # fmt: skip
 """The tables by the names that pages call them."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from archives import FAMILIES, OTHER_CIFAR, SCORES, STEPS, Setting, load, num_seeds, quantities, settings_of
+from archives import FAMILIES, OTHER_CIFAR, SCORES, Setting, load, num_seeds, quantities, settings_of
 from comparisons import Estimate, Pair, welch, with_holm
 
 from regmixup.names import signed
@@ -216,12 +216,3 @@ def _papers(claim: Claim, pair: Pair, networks: Collection[str]) -> str:
         if text:
             texts.append(f"{text} ({PAPERS_NETWORKS[network]})" if len(networks) > 1 else text)
     return "; ".join(texts)
-
-
-def cost() -> str:
-    """Return the time of RegMixup's step over that of plain training, by network: compiled, on one H200."""
-    lines = [
-        [network, f"{times['dnn']:.2f}", f"{times['regmixup']:.2f}", f"{times['regmixup'] / times['dnn']:.2f}"]
-        for network, times in STEPS.items()
-    ]
-    return markdown_table(["network", "plain, ms a step", "RegMixup, ms a step", "ratio"], lines)
