@@ -28,7 +28,14 @@ FAMILIES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
 C10, C100 = "cifar10/train", "cifar100/train"
 WHOLE_TESTS = tuple(f"{family}/test" for family in FAMILIES)
+OPENOOD_TESTS = tuple(f"{family}/openood-test" for family in FAMILIES)
 SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
+ALL_SCORES = SCORES | {
+    "max-logit": "max_logit", "energy": "energy", "GEN": "gen", "kNN": "knn", "Mahalanobis": "mahalanobis",
+    "RMD": "relative_mahalanobis", "ViM": "vim", "ReAct": "react", "ASH": "ash", "MaxLogit-pNorm": "max_logit_pnorm",
+    "SCALE": "scale", "fDBD": "fdbd", "NNGuide": "nnguide",
+}  # fmt: skip
+"""Those that the study `scores` compares."""
 
 
 def steps(how: str) -> dict[str, dict[str, float]]:
@@ -101,10 +108,10 @@ def trained(method: str, epochs: int, train_set: str = C10, *, network: str = "r
     return Setting(train_set, network, epochs, method)
 
 
-def quantities(family: str) -> dict[str, Quantity]:
+def quantities(family: str, scores: dict[str, str] = SCORES) -> dict[str, Quantity]:
     """Return the quantities of the tables for a train set, by the names that results.csv has.
 
-    A list is OpenOOD's, without the images that a validation list has used; in-distribution are all test images.
+    A list is OpenOOD's, without the images that a validation list has used. scores: those of detection.
     """
     test, shifted = f"{family}/test", f"{family}-c (rebuilt)"
     named = {
@@ -132,7 +139,7 @@ def quantities(family: str) -> dict[str, Quantity]:
         "Tiny-ImageNet list": f"tiny-imagenet/openood-{family}",
     }
     for name, dataset in sets.items():
-        for short, score in SCORES.items():
+        for short, score in scores.items():
             named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score=score)
     return named
 
@@ -160,19 +167,20 @@ Values = dict[str, dict[int, float]]
 def load(study: str = "*") -> dict[Setting, Values]:
     """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run".
 
-    study: read the archives of this one alone; default, those of all studies, whose seeds are put together where they
-    trained alike. Only evaluations on all test images count: the same networks measured against a part of them, as
-    `scores` does, have other values under the same names.
+    study: read the archives of this one alone, by every score; default, those of all studies, whose seeds are put
+    together where they trained alike. Then only evaluations on all test images count: the same networks measured
+    against OpenOOD's test list, as `scores` does, have other values under the same names.
     """
+    tests, scores = (WHOLE_TESTS, SCORES) if study == "*" else ((*WHOLE_TESTS, *OPENOOD_TESTS), ALL_SCORES)
     settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
     for note in sorted(RESULTS.glob(f"{study}/*/archive.json")):
         config = json.loads((note.parent / "config.json").read_text())
         training = config["train_set"], config["network"], config["epochs"]
         for rows in map(read_rows, sorted(note.parent.glob("rows-*.csv.gz"))):
-            if rows[0].dataset not in WHOLE_TESTS:
+            if rows[0].dataset not in tests:
                 continue
             setting = Setting(*training, *method_of(rows[0].method), config["precision"])
-            for name, value in _numbers(rows, setting.family).items():
+            for name, value in _numbers(rows, quantities(setting.family, scores)).items():
                 settings[setting][name][config["seed"]] = value
             settings[setting]["run"][config["seed"]] = rows[0].run  # type: ignore[assignment]
     for values in settings.values():
@@ -180,10 +188,10 @@ def load(study: str = "*") -> dict[Setting, Values]:
     return {setting: dict(settings[setting]) for setting in sorted(settings)}
 
 
-def _numbers(rows: list[Row], family: str) -> dict[str, float]:
+def _numbers(rows: list[Row], named: dict[str, Quantity]) -> dict[str, float]:
     """Return the numbers of an evaluation by quantity; of the Fisher criterion also its means over corruptions."""
     values = {row.quantity: row.value for row in rows}
-    measured = {name: quantity for name, quantity in quantities(family).items() if quantity in values}
+    measured = {name: quantity for name, quantity in named.items() if quantity in values}
     numbers = {name: unit_of(quantity.metric).factor * values[quantity] for name, quantity in measured.items()}
     fisher = [row for row in rows if row.metric == "fisher_criterion" and row.severity]
     for severity in sorted({row.severity for row in fisher}):
@@ -193,7 +201,7 @@ def _numbers(rows: list[Row], family: str) -> dict[str, float]:
 
 def _add_near_ood(values: Values) -> None:
     """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet, of whole sets or of OpenOOD's lists."""
-    for measured in (f"{kind}AUROC by {score}" for score in SCORES for kind in ("", "list ")):
+    for measured in (f"{kind}AUROC by {score}" for score in ALL_SCORES for kind in ("", "list ")):
         other, tiny = values.get(f"other CIFAR {measured}", {}), values.get(f"Tiny-ImageNet {measured}", {})
         if seeds := other.keys() & tiny.keys():
             values[f"near-OOD {measured}"] = {seed: (other[seed] + tiny[seed]) / 2 for seed in sorted(seeds)}
@@ -205,6 +213,6 @@ def settings_of(method: str) -> list[Setting]:
     return [setting for setting in load() if (setting.method, setting.statistics, setting.precision) == usual]
 
 
-def num_seeds(setting: Setting) -> int:
-    """Return how many seeds of a setting are archived."""
-    return len(load()[setting]["run"])
+def num_seeds(setting: Setting, study: str = "*") -> int:
+    """Return how many seeds of a setting are archived. study: see `load`."""
+    return len(load(study)[setting]["run"])

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import claims
 import figures
-from archives import C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_seeds, trained
+from archives import ALL_SCORES, C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_seeds, trained
 from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, mean_of, paired, welch, with_holm
 
 from regmixup.names import signed
@@ -82,6 +82,12 @@ def pairs() -> list[Pair]:
     return list(dict.fromkeys(pair for pair in compared if pair[0] in load() and pair[1] in load()))
 
 
+def score_pairs() -> list[Pair]:
+    """Return every training of `scores` and its plain training, which leads; none before that one is archived."""
+    settings = sorted(load("scores"), key=lambda setting: [*METHODS, setting.method].index(setting.method))
+    return [(setting, settings[0]) for setting in settings if settings[0].method == "dnn"]
+
+
 def name_of(setting: Setting) -> str:
     """Return a setting as the keys of results.csv have it: cifar10 regmixup-100."""
     network = f"{setting.network} " if setting.network != "resnet18" else ""
@@ -95,32 +101,36 @@ def write_csv(path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
-        for key, estimate, runs in estimates():
+        for key, estimate, runs in (*estimates("*", pairs()), *estimates("scores", score_pairs()[1:])):
             numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
             texts = ("" if number is None else f"{number:.6g}" for number in numbers)
             writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
 
 
-def estimates() -> Iterator[tuple[str, Estimate, str]]:
-    """Yield every mean behind its key and before its runs, then every difference, which has no runs of its own."""
-    for setting, values in load().items():
+def estimates(study: str, of_trainings: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
+    """Yield every mean behind its key and before its runs, then every difference, which has no runs of its own.
+
+    study: see `load`; the keys of one begin with its name. of_trainings: the pairs of trainings that are compared.
+    """
+    prefix = "" if study == "*" else f"{study} "
+    for setting, values in load(study).items():
         runs = " ".join(dict.fromkeys(map(str, values["run"].values())))
         for quantity in (name for name in values if name != "run"):
-            yield f"{name_of(setting)}: {quantity}", mean_of(setting, quantity), runs
-    refreshed = [setting for setting in load() if setting.statistics == "refreshed"]
-    compared: list[tuple[Compare, Setting, Setting]] = [(welch, *pair) for pair in pairs()]
+            yield f"{prefix}{name_of(setting)}: {quantity}", mean_of(setting, quantity, study=study), runs
+    refreshed = [setting for setting in load(study) if setting.statistics == "refreshed"]
+    compared: list[tuple[Compare, Setting, Setting]] = [(partial(welch, study=study), *pair) for pair in of_trainings]
     compared += [(paired, setting, replace(setting, statistics="trained")) for setting in refreshed]
     for compare, ours, theirs in compared:
-        for quantity in (name for name in load()[ours] if name not in ("run", "T")):
+        for quantity in (name for name in load(study)[ours] if name not in ("run", "T")):
             if (difference := compare(ours, theirs, quantity)) is not None:
-                yield f"{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""
+                yield f"{prefix}{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""
 
 
-def cell(setting: Setting, quantity: str) -> str:
-    """Return a mean ± standard deviation."""
-    if quantity not in load()[setting]:
+def cell(setting: Setting, quantity: str, *, study: str = "*") -> str:
+    """Return a mean ± standard deviation. study: see `load`."""
+    if quantity not in load(study)[setting]:
         return "–"
-    mean, digits = mean_of(setting, quantity), DIGITS.get(quantity, 2)
+    mean, digits = mean_of(setting, quantity, study=study), DIGITS.get(quantity, 2)
     spread = f" ± {mean.std:.{digits}f}" if mean.std is not None else ""
     return f"{mean.value:.{digits}f}{spread}"
 
@@ -174,15 +184,14 @@ def difference_table(
     for column in columns:
         tested = with_holm({name: compare(*pair, column) for name, pair in lines.items()})
         for name, difference in tested.items():
-            cells[name].append(_marked(difference, DIGITS.get(column, 2)))
+            cells[name].append(_marked(difference.text(DIGITS.get(column, 2)), difference))
     not_measured = ["not measured", *[""] * (len(columns) - 1)]
     rows = [[name, *(cells[name] or not_measured)] for name in shown or lines]
     return markdown_table([*head.split(" | "), *columns], rows)
 
 
-def _marked(difference: Estimate, digits: int = 2) -> str:
-    text = difference.text(digits)
-    return f"**{text}**" if difference.stands else text
+def _marked(text: str, difference: Estimate | None) -> str:
+    return f"**{text}**" if difference is not None and difference.stands else text
 
 
 def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = ()) -> str:
@@ -220,6 +229,21 @@ def score_effects() -> str:
 
     lines = {f"{title(setting)}, {data(setting)}": (setting, setting) for setting in settings}
     return difference_table("training", lines, columns, compare=compare)
+
+
+def matrix() -> str:
+    """Return near-OOD AUROC on OpenOOD's lists by score and training of `scores`; nothing before its first archives.
+
+    A bold one differs from plain training by the same score, after Holm's correction over the scores of a training.
+    """
+    quantities = [f"near-OOD list AUROC by {score}" for score in ALL_SCORES]
+    columns = []
+    for ours, plain in score_pairs():
+        tested = with_holm({quantity: welch(ours, plain, quantity, study="scores") for quantity in quantities})
+        cells = [_marked(cell(ours, quantity, study="scores"), tested.get(quantity)) for quantity in quantities]
+        columns.append([f"{title(ours)}, n {num_seeds(ours, 'scores')}", *cells])
+    heads, *lines = zip(["near-OOD AUROC by", *ALL_SCORES], *columns, strict=True)
+    return markdown_table(heads, lines) if columns else ""
 
 
 def statistics() -> str:
@@ -275,10 +299,11 @@ def paper_setting() -> str:
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
     tested = with_holm({quantity: welch(*PAPERS, quantity) for quantity in BY_SET})
+    marked = {quantity: _marked(difference.text(), difference) for quantity, difference in tested.items()}
     lines = []
     for by_ds, by_msp in zip(claims.OOD["DS"], claims.OOD["MSP"], strict=True):
         papers = signed(claims.papers_difference(*PAPERS, by_ds))
-        lines.append([by_ds.partition(" AUROC")[0], papers, _marked(tested[by_ds]), _marked(tested[by_msp])])
+        lines.append([by_ds.partition(" AUROC")[0], papers, marked[by_ds], marked[by_msp]])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 
@@ -328,6 +353,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "choices": choices,
     "scores": lambda: means(archived(100), BY_SCORE),
     "score-effects": score_effects,
+    "matrix": matrix,
     "statistics": statistics,
     "others": others,
     "openood": openood,

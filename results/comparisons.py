@@ -69,9 +69,9 @@ def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
     return [(setting, replace(setting, method=reference)) for setting in settings]
 
 
-def mean_of(setting: Setting, quantity: str) -> Estimate:
-    """Return the mean of a quantity over the seeds of a setting."""
-    values = [*load()[setting][quantity].values()]
+def mean_of(setting: Setting, quantity: str, *, study: str = "*") -> Estimate:
+    """Return the mean of a quantity over the seeds of a setting. study: see `load`."""
+    values = [*load(study)[setting][quantity].values()]
     low, high = significance.mean_interval(values) or (None, None)
     return Estimate(fmean(values), low, high, None, (len(values),), stdev(values) if len(values) > 1 else None)
 

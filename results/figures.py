@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from archives import RESULTS, trained
 from claims import LOWER_IS_BETTER, NAMES
-from comparisons import CHOICES, Pair, against, archived, mean_of, welch, with_holm
+from comparisons import CHOICES, Pair, against, mean_of, welch, with_holm
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import beta
@@ -26,7 +26,6 @@ COLOURS = {"dnn": "#2b6cb0", "mixup": "#6b8e23", "regmixup": "#c53030"}
 TITLES = {"dnn": "plain", "mixup": "Mixup, alpha 0.3", "regmixup": "RegMixup, alpha 20"}
 """Of concepts."""
 IMAGES_SHOWN = (1.25, 2.5, 5, 10, 20)
-SCORE_STYLES = {"MSP": ("o", "#2b6cb0"), "entropy": ("|", "black"), "DS": ("D", "#c53030")}
 
 
 def write(folder: Path) -> None:
@@ -35,7 +34,6 @@ def write(folder: Path) -> None:
         save(length_figure(), folder / "length.svg")
         save(methods_figure(), folder / "standard.svg")
         save(choices_figure(), folder / "causes.svg")
-        save(scores_figure(), folder / "scores.svg")
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -102,24 +100,6 @@ def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
     figure.axes[0].set_ylim(-0.7, len(pairs) - 0.3)
     figure.axes[0].set_yticks(range(len(pairs)), labels=reversed(pairs))
     figure.tight_layout()
-    return figure
-
-
-def scores_figure() -> Figure:
-    """Return detection by three scores, for every method after 100 epochs."""
-    methods = sorted(archived(100), key=lambda setting: mean_of(setting, "near-OOD AUROC by MSP").value)
-    figure = Figure(figsize=(8, 0.6 + 0.24 * len(methods)))
-    for axes, name in zip(figure.subplots(1, 2, sharey=True), ("near-OOD", "SVHN"), strict=True):
-        for score, (mark, colour) in SCORE_STYLES.items():
-            values = [mean_of(setting, f"{name} AUROC by {score}").value for setting in methods]
-            axes.plot(values, range(len(methods)), mark, color=colour, markersize=5, label=f"by {score}", alpha=0.85)
-        axes.set_title(f"{name} AUROC, %", fontsize=9)
-        axes.grid(alpha=0.3)
-    figure.axes[0].set_yticks(range(len(methods)), labels=[setting.method for setting in methods])
-    figure.tight_layout()
-    figure.legend(
-        *axes.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.06)
-    )
     return figure
 
 

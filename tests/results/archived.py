@@ -1,13 +1,18 @@
-"""The archived runs under results/, with their lines in the studies, and the rows of one."""
+"""The archived runs under results/, with their lines in the studies, and the rows of one; and made-up ones."""
 
+import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from regmixup.storage import write_rows
 from regmixup.study.archive import archive_places, archived_rows, outcomes_path
 from regmixup.study.plan import load_study
 from regmixup.study.tasks import find_tasks
+from regmixup.types import Row
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,3 +44,17 @@ def rows_of(planned, folder):
         for row in archived_rows(folder, planned.stem)
         if row.posthoc == "none" and not row.corruption
     }
+
+
+def write_evaluation(folder, label, test, aurocs, *, seed=10, epochs=100):
+    """Archive an evaluation of a run, as far as tables read it. aurocs: by OOD set and score."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"train_set": "cifar10/train", "network": "resnet18", "epochs": epochs, "precision": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps({**config, "seed": seed}))
+    (folder / "archive.json").write_text("{}")
+    row = Row(run=folder.name, method=label, posthoc="none")
+    rows = [replace(row, dataset=test, metric="accuracy", value=0.95)]
+    for (name, score), value in aurocs.items():
+        rows.append(replace(row, dataset=name, metric="auroc", score=score, value=value))
+    write_rows(folder / "rows.csv", rows)
+    (folder / f"rows-{test.replace('/', '-')}.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))

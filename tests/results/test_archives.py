@@ -1,21 +1,15 @@
 """Archives are complete, small, and other people's code finds the same numbers in them."""
 
-import gzip
-import json
-from dataclasses import replace
-
 import archives
 import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from regmixup.storage import write_rows
 from regmixup.study.archive import outcomes_path
 from regmixup.study.plan import load_study
-from regmixup.types import Row
 
-from .archived import ARCHIVED, ARCHIVES, WITH_LOGITS, WITH_OUTCOMES, rows_of
+from .archived import ARCHIVED, ARCHIVES, WITH_LOGITS, WITH_OUTCOMES, rows_of, write_evaluation
 
 
 def test_the_first_seed_has_its_outcomes():
@@ -38,26 +32,13 @@ def test_a_fingerprint_names_one_training():
         assert trainings.setdefault(folder.name, history) == history, f"{folder} was trained twice"
 
 
-def write_evaluation(folder, label, test, aurocs):
-    """Archive an evaluation of a run, as far as tables read it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"train_set": "cifar10/train", "network": "resnet18", "epochs": 100, "precision": "bfloat16", "seed": 10}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "archive.json").write_text("{}")
-    row = Row(run=folder.name, method=label, posthoc="none")
-    rows = [replace(row, dataset=test, metric="accuracy", value=0.95)]
-    for name, value in aurocs.items():
-        rows.append(replace(row, dataset=name, metric="auroc", score="max_probability", value=value))
-    write_rows(folder / "rows.csv", rows)
-    (folder / f"rows-{test.replace('/', '-')}.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))
-
-
 def test_tables_take_no_number_that_was_measured_against_a_part_of_the_test_images(tmp_path, monkeypatch):
     """`scores` measures networks of `reliable-confirm` on OpenOOD's 9,000 test images, under the same names."""
     lists = ("cifar100/openood-cifar10", "tiny-imagenet/openood-cifar10")
-    whole = dict(zip((*lists, "svhn/test"), (0.88, 0.90, 0.93), strict=True))
+    places = [(name, "max_probability") for name in (*lists, "svhn/test")]
+    whole = dict(zip(places, (0.88, 0.90, 0.93), strict=True))
     write_evaluation(tmp_path / "reliable-confirm" / "one", "regmixup", "cifar10/test", whole)
-    of_part = dict.fromkeys((*lists, "svhn/test"), 0.5)
+    of_part = dict.fromkeys(places, 0.5) | {(lists[0], "knn"): 0.6, (lists[1], "knn"): 0.8}
     write_evaluation(tmp_path / "scores" / "one", "regmixup", "cifar10/openood-test", of_part)
     write_evaluation(tmp_path / "reliable-search" / "two", "pixmix(pictures=('a', 'b'))", "cifar10/val-10", {})
     monkeypatch.setattr(archives, "RESULTS", tmp_path)
@@ -67,7 +48,11 @@ def test_tables_take_no_number_that_was_measured_against_a_part_of_the_test_imag
     assert values["near-OOD list AUROC by MSP"] == {10: pytest.approx(89)}
     assert "near-OOD AUROC by MSP" not in values
     assert archives.load.__wrapped__("reliable-confirm").keys() == {setting}
-    assert not archives.load.__wrapped__("scores")
+    assert "near-OOD list AUROC by kNN" not in values
+    ((_, values),) = archives.load.__wrapped__("scores").items()
+    assert values["SVHN AUROC by MSP"] == values["near-OOD list AUROC by MSP"] == {10: pytest.approx(50)}
+    assert values["near-OOD list AUROC by kNN"] == {10: pytest.approx(70)}
+    assert "accuracy" not in values
 
 
 def test_a_method_keeps_a_value_with_a_comma():

@@ -8,14 +8,17 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import archives
 import build
 import claims
 import comparisons
 import numpy as np
 import pytest
-from archives import Setting, load
+from archives import ALL_SCORES, Setting, load
 from comparisons import Estimate, paired, welch, with_holm
 from scipy import stats
+
+from .archived import write_evaluation
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -169,6 +172,100 @@ def test_the_answer_at_the_papers_setting_follows_its_rule():
     corrected = np.maximum.accumulate(ordered * np.arange(6, 0, -1))
     assert sum(bold) == np.sum(corrected < 0.05)
     assert sorted(p for p, stands in zip(p_values, bold, strict=True) if stands) == list(ordered[: sum(bold)])
+
+
+# ---- trainings x scores
+
+GAPS = {"MSP": 0.03, "entropy": 0.002, "kNN": -0.02}
+"""By how much a training detects better than plain training in made-up archives, by score; elsewhere by nothing."""
+MADE_UP = {
+    "dnn": ("dnn", 149, {10: 0.0, 11: 0.001, 12: -0.001}, {}),
+    "augmix": ("augmix(epochs=75)", 75, {10: 0.0005}, GAPS),
+    "coin": ("regmixup+regcutmix", 100, {10: 0.001, 11: 0.0, 12: -0.0005}, GAPS),
+    "chosen": ("dnn(average=swa, epochs=149)", 149, {10: 0.0, 11: 0.002}, {"GEN": 0.001}),
+}
+"""Trainings by a name: label, epochs, what is added by seed, gaps."""
+
+
+def made_up_aurocs(noise, gaps):
+    """Return the AUROCs of a run; the two lists lie 0.04 apart. ASH was measured after plain training alone."""
+    scores = {short: score for short, score in ALL_SCORES.items() if not gaps or short != "ASH"}
+    values = {short: 0.88 + index / 1000 + noise + gaps.get(short, 0) for index, short in enumerate(scores)}
+    lists = {"cifar100/openood-cifar10": -0.02, "tiny-imagenet/openood-cifar10": 0.02}
+    return {(name, score): values[short] + add for name, add in lists.items() for short, score in scores.items()}
+
+
+@pytest.fixture
+def made_up_scores(tmp_path, monkeypatch):
+    """Archives of `scores`, and no others, by name of training; each with as many seeds as it has."""
+    monkeypatch.setattr(archives, "RESULTS", tmp_path)
+    for module in (archives, build, comparisons):
+        monkeypatch.setattr(module, "load", cache(archives.load.__wrapped__))
+
+    def write(*names):
+        for label, epochs, noises, gaps in (MADE_UP[name] for name in names):
+            for seed, noise in noises.items():
+                place = tmp_path / "scores" / f"{label}-{seed}"
+                aurocs = made_up_aurocs(noise, gaps)
+                write_evaluation(place, label, "cifar10/openood-test", aurocs, seed=seed, epochs=epochs)
+
+    return write
+
+
+def near_by_hand(name, score):
+    """Return near-OOD in percent by seed: the mean of the two lists."""
+    _, _, noises, gaps = MADE_UP[name]
+    by_seed = [made_up_aurocs(noise, gaps) for noise in noises.values()]
+    lists = "cifar100/openood-cifar10", "tiny-imagenet/openood-cifar10"
+    return np.array([[100 * aurocs[place, ALL_SCORES[score]] for place in lists] for aurocs in by_seed]).mean(1)
+
+
+def test_the_matrix_of_trainings_and_scores_marks_what_stands_over_the_scores_of_a_training(made_up_scores):
+    made_up_scores("coin", "chosen", "dnn", "augmix")
+    heads, _, *lines = [line.strip("| \n").split(" | ") for line in build.matrix().splitlines()]
+    assert heads == [
+        "near-OOD AUROC by", "plain, 149 epochs, n 3", "regmixup+regcutmix, 100 epochs, n 3",
+        "augmix, 75 epochs, n 1", "dnn(average=swa), 149 epochs, n 2",
+    ]  # fmt: skip
+    assert [line[0] for line in lines] == list(ALL_SCORES)
+    table = {line[0]: dict(zip(("dnn", "coin", "augmix", "chosen"), line[1:], strict=True)) for line in lines}
+    assert table["ASH"] == {**dict.fromkeys(("coin", "augmix", "chosen"), "–"), "dnn": table["ASH"]["dnn"]}
+    for score in (score for score in ALL_SCORES if score != "ASH"):
+        for name in ("dnn", "coin", "chosen"):
+            values = near_by_hand(name, score)
+            assert table[score][name].strip("*") == f"{values.mean():.2f} ± {values.std(ddof=1):.2f}"
+        assert table[score]["augmix"] == f"{near_by_hand('augmix', score)[0]:.2f}", "one seed has neither spread nor p"
+    p_values = {
+        score: stats.ttest_ind(near_by_hand("coin", score), near_by_hand("dnn", score), equal_var=False).pvalue
+        for score in ALL_SCORES
+        if score != "ASH"
+    }
+    assert p_values["kNN"] * len(p_values) < 0.05
+    assert 0.05 > p_values["entropy"] > 0.05 / (len(p_values) - 2)
+    marked = {(name, score) for score, cells in table.items() for name, cell in cells.items() if cell[0] == "*"}
+    assert marked == {("coin", "MSP"), ("coin", "kNN")}
+
+
+def test_the_matrix_waits_for_plain_training(made_up_scores):
+    assert build.matrix() == ""
+    made_up_scores("coin")
+    build.load.cache_clear()
+    assert build.matrix() == ""
+
+
+def test_the_table_of_numbers_has_those_of_scores_under_keys_of_their_own(made_up_scores, tmp_path):
+    made_up_scores("dnn", "coin")
+    build.write_csv(tmp_path / "results.csv")
+    with (tmp_path / "results.csv").open() as file:
+        rows = {row["key"]: row for row in csv.DictReader(file)}
+    assert all(key.startswith("scores cifar10 ") for key in rows)
+    mean = rows["scores cifar10 dnn-149: near-OOD list AUROC by kNN"]
+    assert float(mean["value"]) == pytest.approx(near_by_hand("dnn", "kNN").mean(), abs=1e-3)
+    assert (mean["n"], mean["runs"]) == ("3", "dnn-10 dnn-11 dnn-12")
+    difference = rows["scores cifar10 regmixup+regcutmix-100 minus dnn-149: near-OOD list AUROC by kNN"]
+    expected = welch_by_hand(near_by_hand("coin", "kNN"), near_by_hand("dnn", "kNN"))
+    assert [float(difference[name]) for name in ("value", "low", "high")] == pytest.approx(expected, abs=1e-3)
+    assert not any("minus dnn-149" in key and "cifar10 dnn-149" in key for key in rows)
 
 
 # ---- the rule
