@@ -38,7 +38,7 @@ BY_SET = tuple(
 COMPARED = (
     "accuracy", "shift accuracy", "ECE", "NLL", "failure AUROC", "other CIFAR AUROC by MSP", "other CIFAR AUROC by DS",
     "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP", "near-OOD AUROC by DS",
-    "SVHN AUROC by MSP",
+    "near-OOD list AUROC by MSP", "near-OOD list AUROC by DS", "SVHN AUROC by MSP",
 )  # fmt: skip
 
 
@@ -183,11 +183,10 @@ def difference_table(
     cells: dict[str, list[str]] = {name: [] for name in lines}
     for column in columns:
         tested = with_holm({name: compare(*pair, column) for name, pair in lines.items()})
-        for name, difference in tested.items():
-            cells[name].append(_marked(difference.text(DIGITS.get(column, 2)), difference))
-    not_measured = ["not measured", *[""] * (len(columns) - 1)]
-    rows = [[name, *(cells[name] or not_measured)] for name in shown or lines]
-    return markdown_table([*head.split(" | "), *columns], rows)
+        for name in lines:
+            text = tested[name].text(DIGITS.get(column, 2)) if name in tested else "–"
+            cells[name].append(_marked(text, tested.get(name)))
+    return markdown_table([*head.split(" | "), *columns], [[name, *cells[name]] for name in shown or lines])
 
 
 def _marked(text: str, difference: Estimate | None) -> str:
@@ -242,7 +241,7 @@ def matrix() -> str:
         tested = with_holm({quantity: welch(ours, plain, quantity, study="scores") for quantity in quantities})
         cells = [_marked(cell(ours, quantity, study="scores"), tested.get(quantity)) for quantity in quantities]
         columns.append([f"{title(ours)}, n {num_seeds(ours, 'scores')}", *cells])
-    heads, *lines = zip(["near-OOD AUROC by", *ALL_SCORES], *columns, strict=True)
+    heads, *lines = zip(["near-OOD list AUROC by", *ALL_SCORES], *columns, strict=True)
     return markdown_table(heads, lines) if columns else ""
 
 
@@ -335,7 +334,7 @@ def choices() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "at-equal-cost": lambda: equal_cost(
-        ("accuracy", "shift accuracy", "ECE", "NLL", "near-OOD AUROC by MSP", "near-OOD AUROC by DS"), SHOWN_FIRST
+        ("accuracy", "shift accuracy", "ECE", "NLL", *(name for name in COMPARED if "near-OOD" in name)), SHOWN_FIRST
     ),
     "equal-cost": equal_cost,
     "leaderboard-cifar10": lambda: means([*archived(100), trained("dnn", 200), trained("regmixup", 200)], HEADLINE),

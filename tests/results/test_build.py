@@ -76,6 +76,10 @@ NAMES = {
     "other CIFAR AUROC by DS": ("{other}/test", "auroc", "dempster_shafer", "", 100),
     "Tiny-ImageNet AUROC by MSP": ("tiny-imagenet/val", "auroc", "max_probability", "", 100),
     "Tiny-ImageNet AUROC by DS": ("tiny-imagenet/val", "auroc", "dempster_shafer", "", 100),
+    "other CIFAR list AUROC by MSP": ("{other_list}", "auroc", "max_probability", "", 100),
+    "other CIFAR list AUROC by DS": ("{other_list}", "auroc", "dempster_shafer", "", 100),
+    "Tiny-ImageNet list AUROC by MSP": ("tiny-imagenet/openood-{}", "auroc", "max_probability", "", 100),
+    "Tiny-ImageNet list AUROC by DS": ("tiny-imagenet/openood-{}", "auroc", "dempster_shafer", "", 100),
     "SVHN AUROC by MSP": ("svhn/test", "auroc", "max_probability", "", 100),
     "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer", "", 100),
 }
@@ -107,7 +111,11 @@ def seeds_of(family, method, epochs, column, network="resnet18"):
         near = [seeds_of(family, method, epochs, column.replace("near-OOD", name), network) for name in NEAR]
         return sum(near) / 2
     dataset, *place, scale = NAMES[column]
-    dataset = dataset.format(family, other={"cifar10": "cifar100", "cifar100": "cifar10"}[family])
+    other, other_list = {
+        "cifar10": ("cifar100", "cifar100/openood-cifar10"),
+        "cifar100": ("cifar10", "cifar10/openood-test"),
+    }[family]
+    dataset = dataset.format(family, other=other, other_list=other_list)
     setting, values = (f"{family}/train", network, epochs, "bfloat16"), {}
     for label in (method, f"{method}(epochs={epochs})"):
         values |= archived_values().get((setting, label, (dataset, *place)), {})
@@ -140,8 +148,6 @@ def test_the_table_of_equal_cost_is_what_numpy_and_scipy_find_in_the_archives():
     checked = 0
     for line in lines:
         data, _, ours, theirs, *cells = line
-        if "not measured" in cells:
-            continue
         family, network = data.split(", ")
         family = family.lower().replace("-", "")
         (method, ours), (_, theirs) = (re.match(r"(\S+), (\d+) epochs", side).groups() for side in (ours, theirs))
@@ -150,11 +156,14 @@ def test_the_table_of_equal_cost_is_what_numpy_and_scipy_find_in_the_archives():
                 seeds_of(family, name, int(epochs), column, NETWORKS[network])
                 for name, epochs in ((method.lower(), ours), ("dnn", theirs))
             ]
+            if cell == "–":
+                assert min(map(len, sides)) < 2, (line, column)
+                continue
             digits = 3 if column == "NLL" else 2
             expected = [f"{value:+.{digits}f}" for value in welch_by_hand(*sides)]
             assert numbers_in(cell) == expected, (line, column)
             checked += 1
-    assert checked == 10 * len(build.COMPARED)
+    assert checked >= 10 * (len(build.COMPARED) - 2)
 
 
 def test_the_answer_at_the_papers_setting_follows_its_rule():
@@ -224,7 +233,7 @@ def test_the_matrix_of_trainings_and_scores_marks_what_stands_over_the_scores_of
     made_up_scores("coin", "chosen", "dnn", "augmix")
     heads, _, *lines = [line.strip("| \n").split(" | ") for line in build.matrix().splitlines()]
     assert heads == [
-        "near-OOD AUROC by", "plain, 149 epochs, n 3", "regmixup+regcutmix, 100 epochs, n 3",
+        "near-OOD list AUROC by", "plain, 149 epochs, n 3", "regmixup+regcutmix, 100 epochs, n 3",
         "augmix, 75 epochs, n 1", "dnn(average=swa), 149 epochs, n 2",
     ]  # fmt: skip
     assert [line[0] for line in lines] == list(ALL_SCORES)
@@ -322,7 +331,7 @@ def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     gaps = [values["SVHN AUROC by entropy"][seed] - value for seed, value in values["SVHN AUROC by MSP"].items()]
     assert by_score.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
     difference = welch(chosen, Setting("cifar10/train", "resnet18", 100, "deep-ensemble"), "accuracy")
-    assert (difference.low, difference.p, difference.n) == (None, None, (5, 1))
+    assert (difference.low, difference.p, difference.n) == (None, None, (len(values["accuracy"]), 1))
 
 
 @pytest.mark.parametrize(
