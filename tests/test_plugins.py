@@ -210,6 +210,14 @@ class TestFingerprint:
             if what != "objective":  # whose class is another one now
                 assert resolve(config, CPU).name != names[what]
 
+    def test_it_is_the_same_in_a_worker_process_which_asks_for_no_name_before(self, plugin, forget):
+        """Such a process is sent the configuration, and has imported no plugin."""
+        plugins.load(["mine"])
+        config = resolve(rm.configure("digits", network="flat"), CPU)
+        forget()
+        assert resolve(config, CPU) == config
+        assert [origin.name for origin in config.plugins] == ["flat"]
+
     def test_classes_that_need_no_registration_enter_with_their_source(self, plugin, forget):
         """A run of an earlier loss, augmentation, head or constraint must not pass for one of the present."""
 

@@ -147,7 +147,8 @@ class TestRefusals:
         assert refused > count / 8
 
     def test_a_file_that_is_missing_a_folder_or_of_an_unknown_format(self, tmp_path):
-        self.refused(tmp_path / "nowhere.safetensors", "cannot read predictions from")
+        for suffix in (".safetensors", ".npz", ".npy", ".pt", ".csv", ".tsv"):
+            self.refused(tmp_path / f"nowhere{suffix}", "cannot read predictions from .*: .*No such file or directory")
         self.refused(tmp_path, "cannot read predictions from .*: name a file; those of a run folder")
         self.refused(tmp_path / "p.npzz", "unknown predictions format .* did you mean '.npz'")
 

@@ -1,15 +1,17 @@
 """Tasks: which one starts next, what happens to those that others hold, and what a display is told."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from regmixup import plugins
 from regmixup.run_folder import write_history
 from regmixup.storage import owning
 from regmixup.study import dispatch as module
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
-from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
+from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt, find_tasks
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -120,6 +122,24 @@ def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(
     job = StudyJob(runs=tmp_path / "elsewhere")
     assert "storage that all machines share" in attempt(job, task, choose_device("cpu")).error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_loads_a_changed_plugin_does_not_train_another_run_in_silence(tmp_path, monkeypatch, forget):
+    """Such as a worker that Ray starts hours after the user edited the plugin: its run would be in no table."""
+    monkeypatch.chdir(tmp_path)
+    plugin = tmp_path / "mine.py"
+    network = "lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))"
+    plugin.write_text(f"import regmixup as rm\nfrom torch import nn\nrm.networks.register('flat', {network})\n")
+    plugins.load([str(plugin)])
+    config = configure("digits", "dnn", network="flat", epochs=1)
+    evaluate = Evaluation(test="digits/test")
+    planned = PlannedRun(method="dnn", config=config, recipe="digits", label="dnn", evaluate=evaluate)
+    (task,) = find_tasks([planned], tmp_path, choose_device("cpu"), [])
+    forget()
+    plugin.write_text(plugin.read_text() + "# changed\n")
+    outcome = attempt(StudyJob(runs=tmp_path), task, choose_device("cpu"))
+    assert re.search("plugins must be as when the study began.* start it again", outcome.error)
+    assert not list(tmp_path.glob("*/checkpoint.safetensors"))
 
 
 def test_the_epochs_of_an_ensemble_are_counted_through_its_members(tmp_path):

@@ -102,8 +102,9 @@ def _whole(labels: np.ndarray) -> np.ndarray:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    if not zipfile.is_zipfile(path):  # of which NumPy says to trust it
-        raise ValueError("it is no .npz file, or a damaged one")
+    with path.open("rb") as file:  # an error if it is missing, which to `is_zipfile` is no archive
+        if not zipfile.is_zipfile(file):  # of which NumPy says to trust it
+            raise ValueError("it is no .npz file, or a damaged one")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 

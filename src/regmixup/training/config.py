@@ -207,7 +207,7 @@ def plugins_of(config: TrainConfig) -> tuple[Origin, ...]:
     """Return where what a configuration uses of others' code comes from; nothing for what is built in."""
     sets = [name for name in (config.train_set, config.validation) if name]
     used = [("dataset", catalogue.find(name).whole) for name in sets]
-    used.append(("network", config.network))
+    used.append(("network", check_network(config.network)))  # a worker that was sent it loads its plugin here
     unnamed = []
     for name, part in _parts(config):
         if not isinstance(part, Objective):
