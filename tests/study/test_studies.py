@@ -67,7 +67,7 @@ def test_the_page_shows_a_cost_by_its_longest_unit(cost, shown):
 OTHER_LENGTHS = (
     "cost", "length", "length-mixup", "precision", "batch-norm", "clean-statistics", "last-batches", "causes",
     "fast-search", "fast-confirm", "reliable-search", "reliable-second",
-    "reliable-confirm", "scores",
+    "reliable-confirm", "reliable-long", "scores",
 )  # fmt: skip
 """Studies that need fewer epochs than their recipe has, or ask how many are needed, or compare at equal time."""
 
