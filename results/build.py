@@ -36,9 +36,9 @@ BY_SET = tuple(
     f"{name} AUROC by {score}" for name in ("other CIFAR", "Tiny-ImageNet", "SVHN") for score in ("MSP", "DS")
 )
 COMPARED = (
-    "accuracy", "shift accuracy", "ECE", "NLL", "failure AUROC", "other CIFAR AUROC by MSP", "other CIFAR AUROC by DS",
-    "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP", "near-OOD AUROC by DS",
-    "near-OOD list AUROC by MSP", "near-OOD list AUROC by DS", "SVHN AUROC by MSP",
+    "accuracy", "shift accuracy", "ECE", "NLL", "AUGRC", "failure AUROC", "other CIFAR AUROC by MSP",
+    "other CIFAR AUROC by DS", "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP",
+    "near-OOD AUROC by DS", "near-OOD list AUROC by MSP", "near-OOD list AUROC by DS", "SVHN AUROC by MSP",
 )  # fmt: skip
 
 
@@ -127,12 +127,13 @@ def estimates(study: str, of_trainings: Iterable[Pair]) -> Iterator[tuple[str, E
 
 
 def cell(setting: Setting, quantity: str, *, study: str = "*") -> str:
-    """Return a mean ± standard deviation. study: see `load`."""
+    """Return a mean ± standard deviation, and its n where not all seeds of the setting have it. study: see `load`."""
     if quantity not in load(study)[setting]:
         return "–"
     mean, digits = mean_of(setting, quantity, study=study), DIGITS.get(quantity, 2)
     spread = f" ± {mean.std:.{digits}f}" if mean.std is not None else ""
-    return f"{mean.value:.{digits}f}{spread}"
+    fewer = f" (n {mean.n[0]})" if mean.n[0] < num_seeds(setting, study) else ""
+    return f"{mean.value:.{digits}f}{spread}{fewer}"
 
 
 def method_name(setting: Setting) -> str:
@@ -209,7 +210,7 @@ def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = (
 def headline() -> str:
     """Return the few lines of the README: plain training, RegMixup, and plain training at RegMixup's cost."""
     settings = [
-        trained("dnn", 100), trained("regmixup", 100), trained("dnn", 200),
+        trained("dnn", 100), trained("regmixup", 100), trained("dnn", 149), trained("dnn", 200),
         trained("dnn", 200, C100), trained("regmixup", 200, C100),
     ]  # fmt: skip
     columns = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL")

@@ -71,6 +71,7 @@ NAMES = {
     "shift accuracy": ("{}-c (rebuilt)", "accuracy", "", "mean", 100),
     "ECE": ("{}/test", "ece", "", "", 100),
     "NLL": ("{}/test", "nll", "", "", 1),
+    "AUGRC": ("{}/test", "augrc", "max_probability", "", 1000),
     "failure AUROC": ("{}/test", "failure_auroc", "max_probability", "", 100),
     "other CIFAR AUROC by MSP": ("{other}/test", "auroc", "max_probability", "", 100),
     "other CIFAR AUROC by DS": ("{other}/test", "auroc", "dempster_shafer", "", 100),
@@ -275,6 +276,15 @@ def test_the_table_of_numbers_has_those_of_scores_under_keys_of_their_own(made_u
     expected = welch_by_hand(near_by_hand("coin", "kNN"), near_by_hand("dnn", "kNN"))
     assert [float(difference[name]) for name in ("value", "low", "high")] == pytest.approx(expected, abs=1e-3)
     assert not any("minus dnn-149" in key and "cifar10 dnn-149" in key for key in rows)
+
+
+def test_a_mean_over_fewer_seeds_than_its_line_says_how_many(made_up_scores, tmp_path):
+    for seed, name in ((0, "cifar100/test"), (1, "cifar100/test"), (10, "cifar100/openood-cifar10")):
+        aurocs = {(name, "max_probability"): 0.9}
+        write_evaluation(tmp_path / "length" / str(seed), "regmixup", "cifar10/test", aurocs, seed=seed)
+    columns = "accuracy", "other CIFAR AUROC by MSP", "other CIFAR list AUROC by MSP"
+    line = build.means([Setting("cifar10/train", "resnet18", 100, "regmixup")], columns).splitlines()[-1]
+    assert line.endswith("| 3 | 95.00 ± 0.00 | 90.00 ± 0.00 (n 2) | 90.00 (n 1) |")
 
 
 # ---- the rule
