@@ -134,6 +134,12 @@ class TestLoading:
         assert main(["train", "--plugin", "mine"]) == 2
         assert "plugin 'mine' of --plugin" in capsys.readouterr().err
 
+    def test_a_comma_in_a_path_separates_plugins(self, plugin, monkeypatch):
+        """The first half is what does not import."""
+        monkeypatch.setenv("REGMIXUP_PLUGINS", "a,b/mine.py")
+        with pytest.raises(ValueError, match=r"^plugin 'a' .*, or the path of a \.py file, without a comma$"):
+            plugins.load()
+
     def test_a_file_whose_name_is_taken(self, plugin):
         plugin.with_name("code.py").touch()  # a name of the standard library
         with pytest.raises(ValueError, match=r"the module code is already that of .*code\.py: rename the file"):

@@ -101,7 +101,9 @@ class Focal(Loss):
 class LogitNorm(Loss):
     """Return -sum_c t_c log p_c, p the softmax of f / (tau ||f||), f the logits (Wei et al., 2022).
 
-    The norm is divided out in the loss alone: predictions and scores are those of the logits as they are.
+    The norm is divided out in the loss alone: predictions and scores are those of the logits as they are. At logits of
+    exactly 0, as of a head that begins with zeros, the gradient is of the order 1e7 / tau, as in the released code: SGD
+    hardly recovers from such a step.
 
     >>> LogitNorm(1.0)(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 1.0]]))  # log(1 + exp(.6 - .8))
     tensor([0.5981])

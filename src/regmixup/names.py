@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # but for the tab
 
@@ -119,3 +122,11 @@ def written_out(name: str) -> str:
     two\nlines \xe9.jpg
     """
     return _CONTROL.sub(lambda character: ascii(character[0])[1:-1], as_utf8(name))
+
+
+def warn_user(text: str) -> None:
+    """Warn at the user's line: the first frame outside of this package."""
+    package = str(Path(__file__).parent)
+    frames = enumerate(inspect.stack(context=0), 1)
+    level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
+    warnings.warn(text, stacklevel=level)

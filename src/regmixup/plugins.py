@@ -90,7 +90,7 @@ def _import(name: str) -> None:
         raise ValueError(
             f"plugin {name!r} of --plugin or {VARIABLE} does not import: {type(error).__name__}: {error} "
             f"({frame.filename}, line {frame.lineno}). Name a module that is installed, in the working directory or in "
-            "PYTHONPATH, or the path of a .py file"
+            "PYTHONPATH, or the path of a .py file, without a comma"
         ) from error
     if is_file and not path.samefile(module.__file__ or sys.executable):
         _done.discard(name)

@@ -1,6 +1,7 @@
 """Deploying a run: fitted on validation images, called on images, exported to files that give the same numbers."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -172,7 +173,7 @@ class TestFiles:
         for name in ("train/a", "train/b", "val/a", "val/b"):
             (tmp_path / name).mkdir(parents=True)
             for index in range(4):
-                pixels = rng.integers(0, 256, (20 + index, 24, 3), dtype=np.uint8)
+                pixels = rng.integers(0, 256, (20 + index, 17 + len(name), 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(tmp_path / name / f"{index}.png")
         colour = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "image_size": 14, "batch_size": 8}
         config = rm.configure("digits", "dnn", train_set=f"folder:{tmp_path / 'train'}", epochs=2, **colour)
@@ -184,6 +185,10 @@ class TestFiles:
         probs = torch.stack([predictor.predict_file(file).probs for file in files])
         expected = (validation.logits.double() / predictor.temperature).softmax(dim=1)
         torch.testing.assert_close(probs, expected, rtol=0, atol=1e-6)
+        shutil.copytree(tmp_path / "train", tmp_path / "copy")
+        with pytest.warns(UserWarning, match="copy has files of the same names and sizes as .*train: if") as said:
+            rm.Predictor.from_run(run, validation=f"folder:{tmp_path / 'copy'}")
+        assert said[0].filename == __file__
 
 
 class TestVariants:

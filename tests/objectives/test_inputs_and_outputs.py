@@ -160,8 +160,11 @@ def test_a_model_that_ends_in_a_softmax_gets_one_warning_at_its_first_batch(obje
     """Also where it has no layer that says so: the numbers are looked at. The suite fails by any other warning."""
     (x, y), net = batch(), net_for(objective)
     model = Answering(net, lambda logits: {"logits": logits.softmax(dim=1)})
-    with pytest.warns(UserWarning, match="must give logits, got numbers >= 0 that sum to 1: leave out its softmax"):
+    with pytest.warns(
+        UserWarning, match="must give logits, got numbers >= 0 that sum to 1: leave out its softmax"
+    ) as said:
         objective(model, x, y)
+    assert [warning.filename for warning in said] == [__file__]
     objective(model, x, y)
     objective(net, x, y)
     replace(objective, loss=lambda probs, targets: -(targets * probs.log()).sum(dim=1))(

@@ -141,6 +141,8 @@ def test_images_of_the_train_set_or_of_the_test_set_are_found_under_other_names(
 def test_an_unknown_study_is_answered_with_the_list():
     with pytest.raises(ValueError, match=r"did you mean 'digits'\? Available: accuracy, .*digits"):
         load_study("digit")
+    with pytest.raises(ValueError, match=r"cv-mixup, cv-mixup-imagenet, .*, or a file of your own, such as my\.toml$"):
+        load_study("my")
     with pytest.raises(ValueError, match=r"no\.toml does not exist"):
         load_study("no.toml")
 

@@ -6,10 +6,8 @@ files.
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +23,7 @@ from regmixup.data.images import FolderSet
 from regmixup.data.label_table import is_table, read_table_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified
-from regmixup.names import counted, printable, shortened
+from regmixup.names import counted, printable, shortened, warn_user
 from regmixup.storage import digest
 
 SPLITS = (*TRAIN, *VALIDATION, *TEST)
@@ -108,7 +106,7 @@ def _load_table(name: str, table: Path) -> FolderSet:
     if problems or images is None:
         raise ValueError(f"{name}: {'; '.join(problems)}")
     if columns := images.info["other_columns"]:
-        _warn(f"{name}: columns beside path and label are not used: {columns}")
+        warn_user(f"{name}: columns beside path and label are not used: {columns}")
     return images
 
 
@@ -122,20 +120,12 @@ def _load_class_folders(name: str, folder: Path) -> FolderSet:
     classes = tuple(subfolders[label] for label in filled.nonzero().flatten().tolist())
     _check_classes(name, folder, classes)
     if empty := [c for c in subfolders if c not in classes]:
-        _warn(f"{name}: left out subfolders without images: {printable(shortened(empty, _SHOWN))}")
+        warn_user(f"{name}: left out subfolders without images: {printable(shortened(empty, _SHOWN))}")
     loose = sorted(path.name for path in folder.glob("[!.]*") if path.suffix.lower() in EXTENSIONS)
     if loose:
         example = printable(loose[0])
-        _warn(f"{name}: left out {counted(len(loose), 'image')} outside of class folders, such as {example}")
+        warn_user(f"{name}: left out {counted(len(loose), 'image')} outside of class folders, such as {example}")
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
-
-
-def _warn(text: str) -> None:
-    """Warn at the user's line: the first frame outside of this package."""
-    package = str(Path(__file__).parents[1])
-    frames = enumerate(inspect.stack(context=0), 1)
-    level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
-    warnings.warn(text, stacklevel=level)
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:

@@ -33,7 +33,7 @@ from regmixup.networks.precision import check_precision
 from regmixup.objectives import has_loss
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
-from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
+from regmixup.training.initial_weights import TIMM, InitialWeights, identify, load_initial_weights
 from regmixup.types import Predictions
 
 BASE = "imagenet-resnet50"
@@ -77,6 +77,9 @@ def prepare(
         check_precision(request.precision, device)
     check_method(request)
     check_network(request.backbone)
+    if request.init == TIMM and not request.backbone.startswith("timm/"):
+        contract = "must be one of timm's, such as timm/resnet18, or init a file with its weights"
+        raise ValueError(f"backbone {contract}, got {request.backbone!r}")
     find_photos(path)
     outliers = find_outliers(request.ood) if request.ood is not None else None
     try:  # last, as it may download the weights

@@ -20,6 +20,7 @@ from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibrated, Calibration
 from regmixup.deployment.export import Architecture, Facts, Pixels, public_name
 from regmixup.deployment.module import Deployable, unwrapped
+from regmixup.names import warn_user
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
@@ -159,6 +160,9 @@ class Predictor(Facts):
         check_validation(validation, train_set)
         network = run.model(device=device, root=root)
         predictions, ood_logits = as_deployed(run.predict(validation, root=root, device=device)), None
+        if predictions.info.get("data", "") == run.provenance()["data"].get(train_set):
+            files = f"{validation} has files of the same names and sizes as {train_set}"
+            warn_user(f"{files}: if they are copies, the model is surer of them than of new images")
         if isinstance(ood, str):
             check_ood_validation(ood, train_set)
             ood_logits = as_deployed(run.predict(ood, root=root, device=device)).logits

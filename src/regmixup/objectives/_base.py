@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from regmixup.config import check_fields
 from regmixup.losses import LOSSES, LossLike
 from regmixup.mixing import Draw, ImageSize, check_boxes, to_float
+from regmixup.names import warn_user
 from regmixup.types import RESERVED, LossOutput, is_whole, look_like_probabilities
 
 _LOOKED_AT: WeakSet[nn.Module] = WeakSet()
@@ -102,10 +102,9 @@ class Objective(ABC):
             return
         _LOOKED_AT.add(model)
         if ends_in_softmax:
-            warnings.warn(
+            warn_user(
                 "the model must give logits, got numbers >= 0 that sum to 1: "
-                "leave out its softmax, the loss has its own",
-                stacklevel=2,
+                "leave out its softmax, the loss has its own"
             )
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:

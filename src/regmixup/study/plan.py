@@ -256,7 +256,8 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
     if not path.is_file():
         if path.suffix == ".toml":
             raise ValueError(f"study file {name_or_file} does not exist")
-        raise unknown("study", name_or_file, known)
+        summary = f"{', '.join(sorted(known))}, or a file of your own, such as {name_or_file}.toml"
+        raise unknown("study", name_or_file, known, summary=summary)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         if "recipe" in values:
