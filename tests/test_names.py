@@ -1,8 +1,11 @@
 """Errors for unknown names help: the nearest match and the whole list."""
 
+from pathlib import Path
+
 import pytest
 
-from regmixup.names import as_utf8, check_name, printable
+import regmixup
+from regmixup.names import as_utf8, check_name, printable, warn_user
 
 
 def test_a_known_name_is_returned():
@@ -37,3 +40,11 @@ def test_the_name_of_a_file_is_shown_alike_in_every_locale():
         for locale in ("ascii", "utf-8"):
             assert as_utf8(raw.decode(locale, "surrogateescape")) == shown
     assert printable(b"caf\xe9 \xc2\x9b".decode("ascii", "surrogateescape")) == r"caf\xe9 \x9b"
+
+
+def test_a_warning_names_the_users_line_also_beside_the_package():
+    for name in ("regmixup_mine/loop.py", "loop.py"):
+        file = str(Path(regmixup.__file__).parents[1] / name)
+        with pytest.warns(UserWarning, match="look") as told:
+            exec(compile("warn_user('look')", file, "exec"), {"warn_user": warn_user})
+        assert told[0].filename == file

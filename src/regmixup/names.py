@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -126,7 +127,7 @@ def written_out(name: str) -> str:
 
 def warn_user(text: str) -> None:
     """Warn at the user's line: the first frame outside of this package."""
-    package = str(Path(__file__).parent)
+    package = f"{Path(__file__).parent}{os.sep}"  # a package beside this one may have a name that begins alike
     frames = enumerate(inspect.stack(context=0), 1)
     level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
     warnings.warn(text, stacklevel=level)
