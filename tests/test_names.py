@@ -1,5 +1,6 @@
 """Errors for unknown names help: the nearest match and the whole list."""
 
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,15 @@ def test_a_warning_names_the_users_line_also_beside_the_package():
         with pytest.warns(UserWarning, match="look") as told:
             exec(compile("warn_user('look')", file, "exec"), {"warn_user": warn_user})
         assert told[0].filename == file
+
+
+@pytest.mark.parametrize("between", ["/", "/./", "//"])
+def test_a_warning_names_the_users_line_however_the_path_of_the_package_is_written(between):
+    """As after sys.path.insert(0, "./src"), which Python keeps as it is."""
+    package = Path(regmixup.__file__).parent
+    spec = spec_from_file_location("names_again", f"{package.parent}{between}{package.name}/names.py")
+    again = module_from_spec(spec)
+    spec.loader.exec_module(again)
+    with pytest.warns(UserWarning, match="look") as told:
+        again.warn_user("look")
+    assert told[0].filename == __file__

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import warnings
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # but for the tab
 
@@ -127,7 +125,7 @@ def written_out(name: str) -> str:
 
 def warn_user(text: str) -> None:
     """Warn at the user's line: the first frame outside of this package."""
-    package = f"{Path(__file__).parent}{os.sep}"  # a package beside this one may have a name that begins alike
+    package = warn_user.__code__.co_filename.removesuffix("names.py")  # as frames write it, with the separator
     frames = enumerate(inspect.stack(context=0), 1)
     level = next((level for level, frame in frames if not frame.filename.startswith(package)), 2)
     warnings.warn(text, stacklevel=level)

@@ -186,9 +186,17 @@ class TestFiles:
         expected = (validation.logits.double() / predictor.temperature).softmax(dim=1)
         torch.testing.assert_close(probs, expected, rtol=0, atol=1e-6)
         shutil.copytree(tmp_path / "train", tmp_path / "copy")
-        with pytest.warns(UserWarning, match="copy has files of the same names and sizes as .*train: if") as said:
+        message = "copy has the images of .*train, or files of the same names and sizes: if they are copies"
+        with pytest.warns(UserWarning, match=message) as said:
             rm.Predictor.from_run(run, validation=f"folder:{tmp_path / 'copy'}")
         assert said[0].filename == __file__
+
+    def test_a_copy_in_memory_has_the_same_pixels(self, tmp_path, forget):
+        for name in ("copied/train", "copied/val"):
+            rm.data.register(name, lambda: rm.data.load("digits/train"))
+        run = rm.train(rm.configure("digits", "dnn", train_set="copied/train", epochs=1), tmp_path, device="cpu")
+        with pytest.warns(UserWarning, match="copied/val has the images of copied/train, or files"):
+            rm.Predictor.from_run(run, validation="copied/val")
 
 
 class TestVariants:

@@ -161,8 +161,8 @@ class Predictor(Facts):
         network = run.model(device=device, root=root)
         predictions, ood_logits = as_deployed(run.predict(validation, root=root, device=device)), None
         if predictions.info.get("data", "") == run.provenance()["data"].get(train_set):
-            files = f"{validation} has files of the same names and sizes as {train_set}"
-            warn_user(f"{files}: if they are copies, the model is surer of them than of new images")
+            alike = f"{validation} has the images of {train_set}, or files of the same names and sizes"
+            warn_user(f"{alike}: if they are copies, the model is surer of them than of new images")
         if isinstance(ood, str):
             check_ood_validation(ood, train_set)
             ood_logits = as_deployed(run.predict(ood, root=root, device=device)).logits

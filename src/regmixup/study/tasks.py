@@ -176,8 +176,13 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
 
 def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:
     """Train a run, or read it if it is trained. earlier: the epochs that callbacks have seen before."""
-    if resolve(run.config, device) != run.config:  # a process that starts late imports what is there then
-        raise ValueError("plugins must be as when the study began, they have changed: start it again")
+    now = resolve(run.config, device)
+    if now != run.config:  # a process that starts late imports what is there then
+        names = ", ".join(sorted({origin.name for origin in {*now.plugins} ^ {*run.config.plugins}}))
+        raise ValueError(
+            f"plugins must be as when the study began, got another source of {names}: start it again "
+            "(for Ray, a plugin must hold what a script or notebook defines)"
+        )
     return train(
         run.config,
         job.runs,
