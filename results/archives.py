@@ -164,12 +164,12 @@ Values = dict[str, dict[int, float]]
 
 
 @cache
-def load(study: str = "*") -> dict[Setting, Values]:
+def load(study: str) -> dict[Setting, Values]:
     """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run".
 
-    study: read the archives of this one alone, by every score; default, those of all studies, whose seeds are put
-    together where they trained alike. Then only evaluations on all test images count: the same networks measured
-    against OpenOOD's test list, as `scores` does, have other values under the same names.
+    study: read the archives of this one alone, by every score; "*", those of all studies, whose seeds are put together
+    where they trained alike. Then only evaluations on all test images count: the same networks measured against
+    OpenOOD's test list, as `scores` does, have other values under the same names.
     """
     tests, scores = (WHOLE_TESTS, SCORES) if study == "*" else ((*WHOLE_TESTS, *OPENOOD_TESTS), ALL_SCORES)
     settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
@@ -210,7 +210,7 @@ def _add_near_ood(values: Values) -> None:
 def settings_of(method: str) -> list[Setting]:
     """Return the settings of a method that archives have with the statistics of training, in bfloat16."""
     usual = method, "trained", "bfloat16"
-    return [setting for setting in load() if (setting.method, setting.statistics, setting.precision) == usual]
+    return [setting for setting in load("*") if (setting.method, setting.statistics, setting.precision) == usual]
 
 
 def num_seeds(setting: Setting, study: str = "*") -> int:

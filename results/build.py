@@ -79,7 +79,7 @@ def pairs() -> list[Pair]:
     changed = [*(trained(choice, 50) for choice in CHOICES), trained("regmixup(passes=separate-clean)", 100)]
     compared += [(setting, replace(setting, method=base)) for setting in changed for base in ("regmixup", "dnn")]
     compared += [(trained("regmixup", 30), replace(trained("regmixup", 30), precision="float32"))]
-    return list(dict.fromkeys(pair for pair in compared if pair[0] in load() and pair[1] in load()))
+    return list(dict.fromkeys(pair for pair in compared if pair[0] in load("*") and pair[1] in load("*")))
 
 
 def score_pairs() -> list[Pair]:
@@ -203,7 +203,7 @@ def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = (
     for equal, ours in EQUAL_COST:
         theirs = plain_at(equal, ours)
         lines[f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}"] = ours, theirs
-    names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load()]
+    names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load("*")]
     return difference_table("data | equal | this | minus this", lines, columns, shown=names)
 
 

@@ -84,7 +84,7 @@ class Claim:
     def _measured(self) -> list[Pair]:
         """Return all settings of both methods at which archives have what they are compared in."""
         pairs = [(setting, replace(setting, method=self.reference)) for setting in settings_of(self.method)]
-        return [pair for pair in pairs if all(set(self.quantities) <= load().get(side, {}).keys() for side in pair)]
+        return [pair for pair in pairs if all(set(self.quantities) <= load("*").get(side, {}).keys() for side in pair)]
 
     def verdict(self, quantity: str, difference: Estimate) -> str:
         """Return whether the claim holds for a quantity, by its difference after Holm's correction."""

@@ -57,7 +57,7 @@ class Estimate:
 def archived(epochs: int, train_set: str = C10) -> list[Setting]:
     """Return the settings of every method that archives have after so many epochs on ResNet-18."""
     settings = [trained(method, epochs, train_set) for method in METHODS]
-    return [setting for setting in settings if setting in load()]
+    return [setting for setting in settings if setting in load("*")]
 
 
 def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
@@ -99,7 +99,7 @@ def paired(setting: Setting, reference: Setting, quantity: str, reference_quanti
 
     reference_quantity: default, the same quantity under the other statistics of batch norm.
     """
-    ours, theirs = load()[setting][quantity], load()[reference][reference_quantity or quantity]
+    ours, theirs = load("*")[setting][quantity], load("*")[reference][reference_quantity or quantity]
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None

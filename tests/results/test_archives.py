@@ -42,7 +42,7 @@ def test_tables_take_no_number_that_was_measured_against_a_part_of_the_test_imag
     write_evaluation(tmp_path / "scores" / "one", "regmixup", "cifar10/openood-test", of_part)
     write_evaluation(tmp_path / "reliable-search" / "two", "pixmix(pictures=('a', 'b'))", "cifar10/val-10", {})
     monkeypatch.setattr(archives, "RESULTS", tmp_path)
-    ((setting, values),) = archives.load.__wrapped__().items()
+    ((setting, values),) = archives.load.__wrapped__("*").items()
     assert setting == archives.Setting("cifar10/train", "resnet18", 100, "regmixup")
     assert values["SVHN AUROC by MSP"] == {10: pytest.approx(93)}
     assert values["near-OOD list AUROC by MSP"] == {10: pytest.approx(89)}
