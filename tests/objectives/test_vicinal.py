@@ -49,6 +49,10 @@ def test_a_draw_without_noise_for_these_images_is_refused(draw):
         Vicinal(GaussianNoise())(conv_net(), *batch(4), draw=draw)
 
 
+def test_eta_may_follow_the_transform_without_its_name():
+    assert Vicinal(PixMix(), 2.0) == Vicinal(PixMix(), eta=2.0)
+
+
 def test_a_transform_must_be_an_augmentation():
     with pytest.raises(ValueError, match=r"^transform must be an Augmentation such as rm.PixMix\(\), got 'pixmix'$"):
         Vicinal("pixmix")

@@ -29,7 +29,7 @@ class Vicinal(Objective):
     """T, the augmentation: gaussian_noise, cutout, augmix_chains or pixmix."""
     samples: Count = 1
     """m of Eq. (2): augmented versions of each image."""
-    eta: NotNegative = 1.0
+    eta: NotNegative = field(default=1.0, kw_only=False)
     """>= 0: weight of the augmented term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: divided by 1 + eta; sum: not."""
