@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
+FAR = ("mnist", "svhn", "textures", "places365")
+"""Families of OpenOOD's far sets, for both train sets."""
 
 
 class ValueCell(NamedTuple):
@@ -32,15 +35,32 @@ class ValueCell(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """The mean over some quantities. rank: the rank that it counts for in `mean_ranks`, "" for none."""
+    """The mean over some quantities. rank: the rank that it counts for in `mean_ranks`, "" for none.
+
+    group: the families of the sets that a mean of detection should be over; none where it is over any sets.
+    """
 
     title: str
     quantities: Sequence[Quantity]
     rank: str = ""
+    group: Sequence[str] = ()
 
     @property
     def metric(self) -> str:
         return self.quantities[0].metric
+
+    @property
+    def sets(self) -> str:
+        """Name the sets that the mean is over, and the families of its group that it lacks."""
+        names = [quantity.dataset for quantity in self.quantities]
+        missing = [family for family in self.group if not any(family_of(name) == family for name in names)]
+        without = f", without {', '.join(missing)}" if missing else ""
+        return f"{self.title} over {', '.join(names)}{without}"
+
+
+def family_of(dataset: str) -> str:
+    """Return the family of a dataset: of a folder its own name, else what stands before the slash."""
+    return Path(dataset).name if dataset.startswith("folder:") else dataset.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -67,6 +87,8 @@ def leaderboard(setting: Setting) -> Leaderboard:
         f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean, "
         f"{units}. Minutes of training as recorded, on {devices}"
     )
+    if sets := [column.sets for column in columns if column.metric == "auroc"]:
+        caption += f". {'; '.join(sets)}"
     titles = [column.title + arrow(column.metric) for column in columns]
     heads = ["method", *titles, "images forwarded", "minutes"]
     if setting.ranked:
@@ -151,8 +173,8 @@ def _columns(setting: Setting) -> list[_Column]:
     near = [quantity for quantity in ood if quantity.dataset.partition("/")[0] in near_families]
     if near:
         far = [quantity for quantity in ood if quantity not in near]
-        columns.append(_Column("near-OOD AUROC by MSP", near, rank="near-OOD AUROC by MSP"))
-        columns.append(_Column("far-OOD AUROC by MSP", far))
+        columns.append(_Column("near-OOD AUROC by MSP", near, "near-OOD AUROC by MSP", near_families))
+        columns.append(_Column("far-OOD AUROC by MSP", far, group=FAR))
     else:
         columns.append(_Column("AUROC by MSP", ood, rank="AUROC by MSP"))
     columns.append(_Column("ECE", [Quantity(test, "ece")]))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from regmixup.names import counted
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.leaderboard import NEAR
+from regmixup.report.leaderboard import NEAR, family_of
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import Values
 from regmixup.report.tables import ood_sets, tested_set
@@ -77,8 +77,8 @@ def _mean(rows: Aggregation, label: str, score: str, group: str, wanted: Sequenc
     measured = [name for name in ood_sets(rows) if rows.values(quantity(name), label)]
     used, missing = [], []
     for name in wanted:
-        same_images = [dataset for dataset in measured if name in (dataset, _family(dataset))]
-        same_family = [dataset for dataset in measured if _family(dataset) == _family(name)]
+        same_images = [dataset for dataset in measured if name in (dataset, family_of(dataset))]
+        same_family = [dataset for dataset in measured if family_of(dataset) == family_of(name)]
         if not same_images:
             missing.append(name)
         used += (same_images or same_family)[:1]
@@ -89,7 +89,3 @@ def _mean(rows: Aggregation, label: str, score: str, group: str, wanted: Sequenc
 
 def _percent(values: Values) -> str:
     return f"{100 * sum(values.values()) / len(values):.2f}" if values else ""
-
-
-def _family(dataset: str) -> str:
-    return Path(dataset).name if dataset.startswith("folder:") else dataset.partition("/")[0]
