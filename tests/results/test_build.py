@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import comparisons
 import numpy as np
 import pytest
 from archives import ALL_SCORES, Setting, load
-from comparisons import Estimate, paired, welch, with_holm
+from comparisons import Estimate, difference, welch, with_holm
 from scipy import stats
 
 from .archived import write_evaluation
@@ -37,8 +38,8 @@ def test_pages_have_the_tables_that_the_archives_say():
 
 
 def test_a_table_replaces_the_one_below_its_name_and_nothing_else():
-    page = "<!-- table: openood -->\n| old |\n| --- |\n\ntext\n\n| of someone else |\n"
-    assert build.with_tables(page) == page.replace("| old |\n| --- |\n", build.TABLES["openood"]())
+    page = "<!-- table: confirmation -->\n| old |\n| --- |\n\ntext\n\n| of someone else |\n"
+    assert build.with_tables(page) == page.replace("| old |\n| --- |\n", build.TABLES["confirmation"]())
     with pytest.raises(KeyError, match="no-such"):
         build.with_tables("<!-- table: no-such -->\n")
 
@@ -234,7 +235,7 @@ def test_the_matrix_of_trainings_and_scores_marks_what_stands_over_the_scores_of
     made_up_scores("coin", "chosen", "dnn", "augmix")
     heads, _, *lines = [line.strip("| \n").split(" | ") for line in build.matrix().splitlines()]
     assert heads == [
-        "near-OOD list AUROC by", "plain, 149 epochs, n 3", "regmixup+regcutmix, 100 epochs, n 3",
+        "near-OOD list AUROC by", "plain, 149 epochs, n 3", "the coin, 100 epochs, n 3",
         "augmix, 75 epochs, n 1", "dnn(average=swa), 149 epochs, n 2",
     ]  # fmt: skip
     assert [line[0] for line in lines] == list(ALL_SCORES)
@@ -303,6 +304,14 @@ def test_minutes_are_marked_where_the_step_of_the_method_was_not_measured():
     assert (costs["mixup"], costs["augmix"]) == (f"~{costs['dnn']}", "not measured")
 
 
+def test_an_average_of_weights_takes_the_minutes_of_the_coin_until_its_own_step_is_measured(monkeypatch):
+    for train_set in ("cifar10/train", "cifar100/train"):
+        sides = [Setting(train_set, "resnet18", 100, name) for name in (archives.COIN, archives.WINNER)]
+        assert [build.cost(side) for side in sides] == [["10 M", "2.3"], ["10 M", "~2.3"]]
+    monkeypatch.setitem(archives.STEPS["resnet18"], archives.WINNER, 7.0)
+    assert build.cost(sides[1]) == ["10 M", "4.6"]
+
+
 def test_two_passes_of_sharpness_count_and_have_no_minutes_unless_they_were_measured():
     at = [Setting("cifar10/train", "resnet18", 100, name) for name in ("regmixup", "regmixup(sharpness=sam)", "fmfp")]
     assert [setting.images for setting in at] == [10, 20, 10]
@@ -336,12 +345,15 @@ def test_a_confirmation_takes_the_seeds_of_its_own_study_and_corrects_over_its_p
 
 def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     chosen = Setting("cifar10/train", "resnet18", 100, "regmixup")
-    by_score = paired(chosen, chosen, "SVHN AUROC by entropy", "SVHN AUROC by MSP")
-    values = load("*")[chosen]
-    gaps = [values["SVHN AUROC by entropy"][seed] - value for seed, value in values["SVHN AUROC by MSP"].items()]
-    assert by_score.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
-    difference = welch(chosen, Setting("cifar10/train", "resnet18", 100, "deep-ensemble"), "accuracy")
-    assert (difference.low, difference.p, difference.n) == (None, None, (len(values["accuracy"]), 1))
+    refreshed = replace(chosen, statistics="refreshed")
+    ours, theirs = (load("*")[side]["SVHN AUROC by MSP"] for side in (refreshed, chosen))
+    assert len(theirs) > len(ours) >= 3
+    gaps = [value - theirs[seed] for seed, value in ours.items()]
+    by_statistics = difference(refreshed, chosen, "SVHN AUROC by MSP")
+    assert by_statistics.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
+    assert by_statistics.n == (len(ours),)
+    of_trainings = difference(chosen, Setting("cifar10/train", "resnet18", 100, "deep-ensemble"), "accuracy")
+    assert (of_trainings.low, of_trainings.p, of_trainings.n) == (None, None, (len(load("*")[chosen]["accuracy"]), 1))
 
 
 @pytest.mark.parametrize(
