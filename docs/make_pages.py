@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "results"))
 
 import torch  # noqa: E402
-from archives import FAMILIES, settings_of, steps  # noqa: E402
+from archives import settings_of, steps  # noqa: E402
 from build import HEADLINE, means, with_table  # noqa: E402
 
 from regmixup.augmentations import AUGMENTATIONS  # noqa: E402
@@ -109,14 +109,11 @@ def cost(name: str) -> str:
 
 def results(name: str) -> str:
     """Return the method's archived runs on the field's recipes."""
-    tables = []
-    for family, title in FAMILIES.items():
-        settings = [setting for setting in settings_of(name) if setting.family == family]
-        if settings:
-            reading = "[how to read the tables](../results.md#how-to-read-the-tables)"
-            caption = f"{title}, mean ± standard deviation over n seeds ({reading}):"
-            tables.append(f"{caption}\n\n{means(settings, HEADLINE)}")
-    return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing.\n"
+    settings = settings_of(name)
+    if not settings:
+        return "No run of ours is archived yet: [results](../results.md) says what is missing.\n"
+    reading = "[how to read the table](../results.md#how-to-read-the-tables)"
+    return f"Mean ± standard deviation over n seeds ({reading}):\n\n{means(settings, HEADLINE)}"
 
 
 def card(method: Method) -> str:

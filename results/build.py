@@ -14,12 +14,13 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import claims
 import figures
-from archives import ALL_SCORES, C10, C100, FAMILIES, RESULTS, STEPS, Setting, load, num_seeds, trained
-from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, mean_of, paired, welch, with_holm
+from archives import ALL_SCORES, C10, C100, COIN, FAMILIES, RESULTS, STEPS, WINNER, Setting, load, num_seeds, trained
+from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, difference, mean_of, welch, with_holm
 
 from regmixup.names import signed
 from regmixup.report.openood import NETWORKS
@@ -27,7 +28,7 @@ from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
-TITLES = {"dnn": "plain", "regmixup": "RegMixup"}
+TITLES = {"dnn": "plain", "regmixup": "RegMixup", COIN: "the coin", WINNER: "the coin + SWA"}
 DIGITS = {"NLL": 3, "T": 3}
 """Digits that tables show of a quantity; two of all others."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
@@ -40,6 +41,14 @@ COMPARED = (
     "other CIFAR AUROC by DS", "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP",
     "near-OOD AUROC by DS", "near-OOD list AUROC by MSP", "near-OOD list AUROC by DS", "SVHN AUROC by MSP",
 )  # fmt: skip
+PRIMARY = ("NLL", "shift accuracy", "near-OOD list AUROC by MSP")
+"""What `reliable-confirm` tests; it describes all else."""
+CONFIRMED = (
+    "accuracy", "shift accuracy", "NLL", "ECE", "AUGRC", "near-OOD list AUROC by MSP", "other CIFAR list AUROC by MSP",
+    "Tiny-ImageNet list AUROC by MSP", "SVHN AUROC by MSP",
+)  # fmt: skip
+CONFIRM = "reliable-confirm"
+"""The study whose tables take no other archives: older seeds of the coin had a part in what it confirms."""
 
 
 def plain_at(equal: str, ours: Setting) -> Setting:
@@ -65,10 +74,6 @@ SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained(
 """The trainings of the short table, which leaves out what is not measured."""
 
 
-Compare = Callable[[Setting, Setting, str], Estimate | None]
-"""How the settings of a pair are compared in a quantity; None where one side was not measured."""
-
-
 def pairs() -> list[Pair]:
     """Return every pair of trainings whose differences stand in results.csv."""
     compared = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
@@ -88,6 +93,16 @@ def score_pairs() -> list[Pair]:
     return [(setting, settings[0]) for setting in settings if settings[0].method == "dnn"]
 
 
+def confirmed_pairs() -> list[Pair]:
+    """Return the pairs that `reliable-confirm` compares, as far as it has archived both trainings."""
+    pairs_of = []
+    for train_set in (C10, C100):
+        winner, coin, regmixup = (trained(method, 100, train_set) for method in (WINNER, COIN, "regmixup"))
+        plain = plain_at("GPU minutes", regmixup)
+        pairs_of += [(winner, plain), (coin, plain), (regmixup, plain), (winner, regmixup), (winner, coin)]
+    return [pair for pair in pairs_of if load(CONFIRM).keys() >= set(pair)]
+
+
 def name_of(setting: Setting) -> str:
     """Return a setting as the keys of results.csv have it: cifar10 regmixup-100."""
     network = f"{setting.network} " if setting.network != "resnet18" else ""
@@ -101,7 +116,8 @@ def write_csv(path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
-        for key, estimate, runs in (*estimates("*", pairs()), *estimates("scores", score_pairs()[1:])):
+        compared = {"*": pairs(), "scores": score_pairs()[1:], CONFIRM: confirmed_pairs()}
+        for key, estimate, runs in chain.from_iterable(map(estimates, compared, compared.values())):
             numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
             texts = ("" if number is None else f"{number:.6g}" for number in numbers)
             writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
@@ -118,12 +134,10 @@ def estimates(study: str, of_trainings: Iterable[Pair]) -> Iterator[tuple[str, E
         for quantity in (name for name in values if name != "run"):
             yield f"{prefix}{name_of(setting)}: {quantity}", mean_of(setting, quantity, study=study), runs
     refreshed = [setting for setting in load(study) if setting.statistics == "refreshed"]
-    compared: list[tuple[Compare, Setting, Setting]] = [(partial(welch, study=study), *pair) for pair in of_trainings]
-    compared += [(paired, setting, replace(setting, statistics="trained")) for setting in refreshed]
-    for compare, ours, theirs in compared:
+    for ours, theirs in (*of_trainings, *((setting, replace(setting, statistics="trained")) for setting in refreshed)):
         for quantity in (name for name in load(study)[ours] if name not in ("run", "T")):
-            if (difference := compare(ours, theirs, quantity)) is not None:
-                yield f"{prefix}{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", difference, ""
+            if (estimate := difference(ours, theirs, quantity, study=study)) is not None:
+                yield f"{prefix}{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", estimate, ""
 
 
 def cell(setting: Setting, quantity: str, *, study: str = "*") -> str:
@@ -158,24 +172,20 @@ def cost(setting: Setting) -> list[str]:
     return [f"{setting.images:g} M", minutes]
 
 
-def mean_cells(setting: Setting, columns: Iterable[str]) -> list[str]:
-    """Return the cells of a setting in a table of means: cost, seeds and a mean per column."""
-    return [*cost(setting), str(num_seeds(setting)), *(cell(setting, column) for column in columns)]
+def mean_cells(setting: Setting, columns: Iterable[str], *, study: str = "*") -> list[str]:
+    """Return the cells of a setting in a table of means: cost, seeds and a mean per column. study: see `load`."""
+    cells = (cell(setting, column, study=study) for column in columns)
+    return [*cost(setting), str(num_seeds(setting, study)), *cells]
 
 
-def means(settings: Iterable[Setting], columns: Sequence[str]) -> str:
-    """Return a table of means: cost, seeds and a column per quantity."""
-    lines = [[title(setting), *mean_cells(setting, columns)] for setting in settings]
-    return markdown_table(["training", "images", "GPU min", "n", *columns], lines)
+def means(settings: Iterable[Setting], columns: Sequence[str], *, study: str = "*") -> str:
+    """Return a table of means: cost, seeds and a column per quantity. study: see `load`."""
+    lines = [[data(one), title(one), *mean_cells(one, columns, study=study)] for one in settings]
+    return markdown_table(["data", "training", "images", "GPU min", "n", *columns], lines)
 
 
 def difference_table(
-    head: str,
-    lines: Mapping[str, Pair],
-    columns: Sequence[str],
-    *,
-    compare: Compare = welch,
-    shown: Collection[str] = (),
+    head: str, lines: Mapping[str, Pair], columns: Sequence[str], *, shown: Collection[str] = ()
 ) -> str:
     """Return a table of differences; bold ones stand after Holm's correction over the lines of their column.
 
@@ -183,15 +193,19 @@ def difference_table(
     """
     cells: dict[str, list[str]] = {name: [] for name in lines}
     for column in columns:
-        tested = with_holm({name: compare(*pair, column) for name, pair in lines.items()})
+        tested = with_holm({name: difference(*pair, column) for name, pair in lines.items()})
         for name in lines:
-            text = tested[name].text(DIGITS.get(column, 2)) if name in tested else "–"
-            cells[name].append(_marked(text, tested.get(name)))
+            cells[name].append(difference_cell(tested.get(name), column))
     return markdown_table([*head.split(" | "), *columns], [[name, *cells[name]] for name in shown or lines])
 
 
-def _marked(text: str, difference: Estimate | None) -> str:
-    return f"**{text}**" if difference is not None and difference.stands else text
+def difference_cell(tested: Estimate | None, quantity: str) -> str:
+    """Return a difference with its interval, bold where it stands."""
+    return _marked(tested.text(DIGITS.get(quantity, 2)), tested) if tested is not None else "–"
+
+
+def _marked(text: str, tested: Estimate | None) -> str:
+    return f"**{text}**" if tested is not None and tested.stands else text
 
 
 def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = ()) -> str:
@@ -213,22 +227,30 @@ def headline() -> str:
         trained("dnn", 100), trained("regmixup", 100), trained("dnn", 149), trained("dnn", 200),
         trained("dnn", 200, C100), trained("regmixup", 200, C100),
     ]  # fmt: skip
-    columns = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL")
-    lines = [[FAMILIES[setting.family], title(setting), *mean_cells(setting, columns)] for setting in settings]
-    return markdown_table(["data", "training", "images", "GPU min", "n", *columns], lines)
+    return means(settings, ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL"))
 
 
-def score_effects() -> str:
-    """Return what another score changes, paired within the same networks."""
-    settings = [trained(method, *length) for length in ((100, C10), (200, C100)) for method in ("dnn", "regmixup")]
-    columns = [f"{name}: {score} − MSP" for name in ("near-OOD", "SVHN") for score in ("DS", "entropy")]
+def confirmation() -> str:
+    """Return the means of `reliable-confirm`."""
+    methods_of = ("dnn", "regmixup", COIN, WINNER, "deep-ensemble")
+    settings = sorted(load(CONFIRM), key=lambda setting: (setting.family, methods_of.index(setting.method)))
+    return means(settings, CONFIRMED, study=CONFIRM)
 
-    def compare(ours: Setting, theirs: Setting, column: str) -> Estimate | None:
-        name, score = column.removesuffix(" − MSP").split(": ")
-        return paired(ours, theirs, f"{name} AUROC by {score}", f"{name} AUROC by MSP")
 
-    lines = {f"{title(setting)}, {data(setting)}": (setting, setting) for setting in settings}
-    return difference_table("training", lines, columns, compare=compare)
+def confirmation_differences() -> str:
+    """Return the differences of `reliable-confirm`, with Holm's correction over the primary ones of a line.
+
+    Its plan tests the winner and the coin against plain training, with five seeds of each; the rest is described.
+    """
+    lines = []
+    for ours, theirs in confirmed_pairs():
+        is_tested = ours.method in (WINNER, COIN) and theirs.method == "dnn"
+        is_complete = all(num_seeds(side, CONFIRM) == 5 for side in (ours, theirs))
+        differences = {quantity: welch(ours, theirs, quantity, study=CONFIRM) for quantity in CONFIRMED}
+        tested = with_holm(differences, PRIMARY if is_tested and is_complete else ())
+        cells = [difference_cell(tested.get(quantity), quantity) for quantity in CONFIRMED]
+        lines.append([data(ours), f"{method_name(ours)} − {method_name(theirs)}", *cells])
+    return markdown_table(["data", "difference", *CONFIRMED], lines)
 
 
 def matrix() -> str:
@@ -251,38 +273,20 @@ def statistics() -> str:
     columns = ("accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP")
     settings = [trained(method, epochs) for epochs in (100, 200) for method in ("dnn", "regmixup")]
     lines = {title(setting): (replace(setting, statistics="refreshed"), setting) for setting in settings}
-    return difference_table("clean statistics − those of training", lines, columns, compare=paired)
+    return difference_table("clean statistics − those of training", lines, columns)
 
 
 def others() -> str:
     """Return others' numbers beside ours, from others.toml."""
     published = tomllib.loads((RESULTS / "others.toml").read_text(encoding="utf-8"))
-    columns = {
-        "accuracy": "accuracy",
-        "near": "near-OOD AUROC by MSP",
-        "aurc": "AURC",
-        "failure_auroc": "failure AUROC",
-    }
+    columns = ("accuracy", "near-OOD AUROC by MSP", "AURC", "failure AUROC")
     lines = []
     for entry in published["entry"]:
         setting = trained(entry["method"], entry["epochs"], f"{entry['recipe'].partition('-')[0]}/train")
-        beside = [f"{entry[key]} / {cell(setting, name)}" if key in entry else "" for key, name in columns.items()]
+        beside = [f"{entry[name]} / {cell(setting, name)}" if name in entry else "" for name in columns]
         counts = f"{entry['runs']} / {num_seeds(setting)}"
         lines.append([entry["who"], f"{title(setting)}, {data(setting)}", counts, *beside])
-    return markdown_table(["theirs / ours", "training", "n", *columns.values()], lines)
-
-
-def openood() -> str:
-    """Return near-OOD detection on OpenOOD's lists, from openood.csv: one seed each, whose outcomes are archived."""
-    with (RESULTS / "openood.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["score"] == "MSP" and row["network"] == "resnet18"]
-    rows.sort(key=lambda row: (int(row["epochs"]), METHODS.index(row["method"])))
-    lines = [
-        [title(trained(row["method"], int(row["epochs"]))), row["seed"]]
-        + [f"{float(row[column]):.2f}" for column in ("cifar100", "tiny-imagenet", "near")]
-        for row in rows
-    ]
-    return markdown_table(["training", "seed", "CIFAR-100 by MSP", "Tiny-ImageNet by MSP", "near-OOD by MSP"], lines)
+    return markdown_table(["theirs / ours", "training", "n", *columns], lines)
 
 
 def paper_setting() -> str:
@@ -299,7 +303,7 @@ def paper_setting() -> str:
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
     tested = with_holm({quantity: welch(*PAPERS, quantity) for quantity in BY_SET})
-    marked = {quantity: _marked(difference.text(), difference) for quantity, difference in tested.items()}
+    marked = {quantity: difference_cell(estimate, quantity) for quantity, estimate in tested.items()}
     lines = []
     for by_ds, by_msp in zip(claims.OOD["DS"], claims.OOD["MSP"], strict=True):
         papers = signed(claims.papers_difference(*PAPERS, by_ds))
@@ -334,6 +338,8 @@ def choices() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
+    "confirmation": confirmation,
+    "confirmation-differences": confirmation_differences,
     "at-equal-cost": lambda: equal_cost(
         ("accuracy", "shift accuracy", "ECE", "NLL", *(name for name in COMPARED if "near-OOD" in name)), SHOWN_FIRST
     ),
@@ -351,12 +357,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar100": cifar100,
     "temperature": lambda: means(archived(100), ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T")),
     "choices": choices,
-    "scores": lambda: means(archived(100), BY_SCORE),
-    "score-effects": score_effects,
+    "scores": lambda: means([*archived(100), *archived(200, C100)], BY_SCORE),
     "matrix": matrix,
     "statistics": statistics,
     "others": others,
-    "openood": openood,
     "claims-paper": claims.papers_table,
     **{f"claims-{kind}": partial(claims.table, kind) for kind in claims.CLAIMS},
 }  # fmt: skip

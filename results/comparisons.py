@@ -1,12 +1,12 @@
 """The one rule for differences: Welch between trainings, paired within a network, Holm within a named family.
 
-Two methods are trainings with seeds of their own, so their difference has Welch's interval. Two scores, or two sets of
-batch-norm statistics, of the same networks are paired by seed. docs/conventions.md states the rule once.
+Two methods are trainings with seeds of their own, so their difference has Welch's interval. Two sets of batch-norm
+statistics of the same networks are paired by seed. docs/conventions.md states the rule once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -87,25 +87,32 @@ def welch(setting: Setting, reference: Setting, quantity: str, *, study: str = "
     return _tested(significance.difference(ours, theirs), counts)
 
 
-def with_holm(differences: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
-    """Return the differences that were measured, their p with Holm's correction over all that have one."""
+def with_holm(differences: Mapping[str, Estimate | None], tested: Collection[str] | None = None) -> dict[str, Estimate]:
+    """Return the differences that were measured, their p with Holm's correction over all that have one.
+
+    tested: the names that the correction runs over, default all; the others are described and lose their p.
+    """
     measured = {name: difference for name, difference in differences.items() if difference is not None}
-    corrected = significance.holm({name: tested.p for name, tested in measured.items() if tested.p is not None})
+    family = {name: measured[name].p for name in measured if tested is None or name in tested}
+    corrected = significance.holm({name: p for name, p in family.items() if p is not None})
     return {name: replace(difference, p=corrected.get(name)) for name, difference in measured.items()}
 
 
-def paired(setting: Setting, reference: Setting, quantity: str, reference_quantity: str = "") -> Estimate | None:
-    """Return the difference of two numbers of the same networks, paired by seed; None with fewer than two seeds.
-
-    reference_quantity: default, the same quantity under the other statistics of batch norm.
-    """
-    ours, theirs = load("*")[setting][quantity], load("*")[reference][reference_quantity or quantity]
+def paired(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Estimate | None:
+    """Return the difference of the same networks, paired by seed; None with fewer than two seeds. study: see `load`."""
+    ours, theirs = (load(study)[side][quantity] for side in (setting, reference))
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None
     sides = ([side[seed] for seed in seeds] for side in (ours, theirs))
     # Without a share of test images there is nothing to correct: the plain paired t-test.
     return _tested(significance.resampled_difference(*sides, test_share=0.0), (len(seeds),))
+
+
+def difference(ours: Setting, theirs: Setting, quantity: str, *, study: str = "*") -> Estimate | None:
+    """Return the difference of a pair: `welch` of two trainings, `paired` of other statistics. study: see `load`."""
+    compare = welch if ours.statistics == theirs.statistics else paired
+    return compare(ours, theirs, quantity, study=study)
 
 
 def _tested(difference: significance.MeanDifference, counts: tuple[int, ...]) -> Estimate:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from archives import RESULTS, trained
 from claims import LOWER_IS_BETTER, NAMES
-from comparisons import CHOICES, Pair, against, mean_of, welch, with_holm
+from comparisons import against, mean_of, welch, with_holm
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import beta
@@ -33,7 +33,6 @@ def write(folder: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "regmixup", "font.size": 9, "svg.fonttype": "none"}):
         save(length_figure(), folder / "length.svg")
         save(methods_figure(), folder / "standard.svg")
-        save(choices_figure(), folder / "causes.svg")
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -65,22 +64,13 @@ def length_figure() -> Figure:
 
 
 def methods_figure() -> Figure:
-    """Return the differences of every method from plain training after 100 epochs, a panel per quantity."""
+    """Return the differences of every method from plain training after 100 epochs, a panel per quantity.
+
+    Blue ones are better and red ones worse after Holm's correction over a panel.
+    """
     quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
-    pairs = sorted(against("dnn", 100), key=lambda pair: (pair[0].images, pair[0].method))
-    return _forest({f"{pair[0].method}, {pair[0].images:g} M": pair for pair in pairs}, quantities)
-
-
-def choices_figure() -> Figure:
-    """Return what each choice of RegMixup changes, after 50 epochs."""
-    quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "ECE")
-    named = {choice.removeprefix("regmixup(").removesuffix(")"): choice for choice in sorted(CHOICES)}
-    base = trained("regmixup", 50)
-    return _forest({name: (trained(choice, 50), base) for name, choice in named.items()}, quantities)
-
-
-def _forest(pairs: dict[str, Pair], quantities: tuple[str, ...]) -> Figure:
-    """Return the differences of pairs: blue ones are better and red ones worse after Holm's correction over a panel."""
+    by_images = sorted(against("dnn", 100), key=lambda pair: (pair[0].images, pair[0].method))
+    pairs = {f"{pair[0].method}, {pair[0].images:g} M": pair for pair in by_images}
     figure = Figure(figsize=(10, 0.5 + 0.25 * len(pairs)))
     for axes, quantity in zip(figure.subplots(1, len(quantities), sharey=True), quantities, strict=True):
         less = quantity in LOWER_IS_BETTER

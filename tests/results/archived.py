@@ -46,8 +46,11 @@ def rows_of(planned, folder):
     }
 
 
-def write_evaluation(folder, label, test, aurocs, *, seed=10, epochs=100):
-    """Archive an evaluation of a run, as far as tables read it. aurocs: by OOD set and score."""
+def write_evaluation(folder, label, test, aurocs, *, seed=10, epochs=100, others=()):
+    """Archive an evaluation of a run, as far as tables read it.
+
+    aurocs: by OOD set and score. others: the fields of further rows.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = {"train_set": "cifar10/train", "network": "resnet18", "epochs": epochs, "precision": "bfloat16"}
     (folder / "config.json").write_text(json.dumps({**config, "seed": seed}))
@@ -56,5 +59,6 @@ def write_evaluation(folder, label, test, aurocs, *, seed=10, epochs=100):
     rows = [replace(row, dataset=test, metric="accuracy", value=0.95)]
     for (name, score), value in aurocs.items():
         rows.append(replace(row, dataset=name, metric="auroc", score=score, value=value))
+    rows += [replace(row, **fields) for fields in others]
     write_rows(folder / "rows.csv", rows)
     (folder / f"rows-{test.replace('/', '-')}.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))

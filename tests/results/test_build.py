@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import comparisons
 import numpy as np
 import pytest
 from archives import ALL_SCORES, Setting, load
-from comparisons import Estimate, paired, welch, with_holm
+from comparisons import Estimate, difference, welch, with_holm
 from scipy import stats
 
 from .archived import write_evaluation
@@ -37,8 +38,8 @@ def test_pages_have_the_tables_that_the_archives_say():
 
 
 def test_a_table_replaces_the_one_below_its_name_and_nothing_else():
-    page = "<!-- table: openood -->\n| old |\n| --- |\n\ntext\n\n| of someone else |\n"
-    assert build.with_tables(page) == page.replace("| old |\n| --- |\n", build.TABLES["openood"]())
+    page = "<!-- table: confirmation -->\n| old |\n| --- |\n\ntext\n\n| of someone else |\n"
+    assert build.with_tables(page) == page.replace("| old |\n| --- |\n", build.TABLES["confirmation"]())
     with pytest.raises(KeyError, match="no-such"):
         build.with_tables("<!-- table: no-such -->\n")
 
@@ -89,10 +90,10 @@ NETWORKS = {"ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 
 
 @cache
-def archived_values():
+def archived_values(study="*"):
     """Return every value in the archives' files, by train set, length, precision, label, place and seed."""
     values = defaultdict(dict)
-    for config_file in (ROOT / "results").glob("*/*/config.json"):
+    for config_file in (ROOT / "results").glob(f"{study}/*/config.json"):
         config = json.loads(config_file.read_text())
         setting = tuple(config[key] for key in ("train_set", "network", "epochs", "precision"))
         for file in config_file.parent.glob("rows-*.csv.gz"):
@@ -106,20 +107,25 @@ def archived_values():
     return values
 
 
-def seeds_of(family, method, epochs, column, network="resnet18"):
-    """Return the values of a method over seeds, read from the archives' files alone."""
-    if column.startswith("near-OOD"):
-        near = [seeds_of(family, method, epochs, column.replace("near-OOD", name), network) for name in NEAR]
-        return sum(near) / 2
+def place_of(family, column):
+    """Return the place of a column in the rows: dataset, metric, score and corruption; and its scale."""
     dataset, *place, scale = NAMES[column]
     other, other_list = {
         "cifar10": ("cifar100", "cifar100/openood-cifar10"),
         "cifar100": ("cifar10", "cifar10/openood-test"),
     }[family]
-    dataset = dataset.format(family, other=other, other_list=other_list)
+    return (dataset.format(family, other=other, other_list=other_list), *place), scale
+
+
+def seeds_of(family, method, epochs, column, network="resnet18", study="*"):
+    """Return the values of a method over seeds, read from the archives' files alone."""
+    if column.startswith("near-OOD"):
+        near = [seeds_of(family, method, epochs, column.replace("near-OOD", name), network, study) for name in NEAR]
+        return sum(near) / 2
+    place, scale = place_of(family, column)
     setting, values = (f"{family}/train", network, epochs, "bfloat16"), {}
     for label in (method, f"{method}(epochs={epochs})"):
-        values |= archived_values().get((setting, label, (dataset, *place)), {})
+        values |= archived_values(study).get((setting, label, place), {})
     return scale * np.array([value for _, value in sorted(values.items())])
 
 
@@ -132,12 +138,16 @@ def welch_by_hand(ours, theirs):
     return middle, middle - reach, middle + reach
 
 
+def cells_of(text):
+    """Return the header and the lines of a table, as cells."""
+    header, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines()]
+    return header, lines
+
+
 def table_on_page(name):
     """Return the header and the lines of a table in docs/results.md, as cells."""
     page = (ROOT / "docs" / "results.md").read_text()
-    text = page.partition(f"<!-- table: {name} -->\n")[2].partition("\n\n")[0]
-    header, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines()]
-    return header, lines
+    return cells_of(page.partition(f"<!-- table: {name} -->\n")[2].partition("\n\n")[0])
 
 
 def numbers_in(cell):
@@ -182,6 +192,155 @@ def test_the_answer_at_the_papers_setting_follows_its_rule():
     corrected = np.maximum.accumulate(ordered * np.arange(6, 0, -1))
     assert sum(bold) == np.sum(corrected < 0.05)
     assert sorted(p for p, stands in zip(p_values, bold, strict=True) if stands) == list(ordered[: sum(bold)])
+
+
+# ---- the confirmation of a recipe
+
+COIN, WINNER = "regmixup+regcutmix", "regmixup+regcutmix(average=swa, average_lr=0.05)"
+CONFIRMED = {
+    "plain": ("dnn", 149), "RegMixup": ("regmixup", 100), "the coin": (COIN, 100), "the coin + SWA": (WINNER, 100),
+    "deep-ensemble": ("deep-ensemble", 149),
+}  # fmt: skip
+"""The trainings of `reliable-confirm` by their titles: method and epochs."""
+TESTED = ("the coin + SWA − plain", "the coin − plain")
+PRIMARY = ("NLL", "shift accuracy", "near-OOD list AUROC by MSP")
+
+
+def standing(p_values):
+    """Return the names whose p is below 0.05 after Holm's correction over all of them, from its definition."""
+    ordered = sorted(p_values, key=p_values.get)
+    corrected = np.maximum.accumulate([(len(ordered) - rank) * p_values[name] for rank, name in enumerate(ordered)])
+    return {name for name, p in zip(ordered, corrected, strict=True) if p < 0.05}
+
+
+def check_differences(header, lines, values_of):
+    """Check the intervals of a table of the confirmation, and what is bold. values_of: data, title, column -> seeds."""
+    for data, name, *cells in lines:
+        table = dict(zip(header[2:], cells, strict=True))
+        p_values = {}
+        for column, cell in table.items():
+            sides = [values_of(data, title, column) for title in name.split(" − ")]
+            if min(map(len, sides)) > 1:
+                digits = 3 if column == "NLL" else 2
+                assert numbers_in(cell) == [f"{value:+.{digits}f}" for value in welch_by_hand(*sides)], (name, column)
+            if name in TESTED and column in PRIMARY and [*map(len, sides)] == [5, 5]:
+                p_values[column] = stats.ttest_ind(*sides, equal_var=False).pvalue
+        assert len(p_values) in (0, 3)
+        assert {column for column, cell in table.items() if cell.startswith("**")} == standing(p_values), name
+
+
+def confirmed(data, title, column):
+    """Return the values of a training over its seeds, from the files of `reliable-confirm` alone."""
+    family = data.partition(", ")[0].lower().replace("-", "")
+    return seeds_of(family, *CONFIRMED[title], column, study="reliable-confirm")
+
+
+def test_the_tables_of_the_confirmation_are_what_numpy_and_scipy_find_in_its_archives_alone():
+    header, lines = table_on_page("confirmation")
+    for data, training, _, _, n, *cells in lines:
+        title, epochs = training.removesuffix(" epochs").split(", ")
+        assert CONFIRMED[title][1] == int(epochs)
+        for column, cell in zip(header[5:], cells, strict=True):
+            values, digits = confirmed(data, title, column), 3 if column == "NLL" else 2
+            spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
+            assert (n, cell) == (str(len(values)), f"{values.mean():.{digits}f}{spread}"), (training, column)
+    assert {line[1].partition(",")[0] for line in lines} >= {"plain", "RegMixup", "deep-ensemble"}
+    header, lines = table_on_page("confirmation-differences")
+    assert "RegMixup − plain" in [line[1] for line in lines]
+    check_differences(header, lines, confirmed)
+
+
+STANDARD_ERRORS = {
+    "plain": (0, 0, 0, 0),
+    "RegMixup": (-9, 9, 9, 9),
+    "the coin": (-2.6, 2.45, 1.1, 8),
+    "the coin + SWA": (-6, 2.9, 1.1, 8),
+}
+"""By how many standard errors a made-up training differs from plain training: in the primaries, and in all else."""
+
+
+def made_up(title, column, seed):
+    """Return a value of a made-up training. Those of five seeds from 10 differ from others' with an error of 0.001."""
+    *primaries, of_others = STANDARD_ERRORS[title]
+    quantity = column.replace("other CIFAR", "near-OOD").replace("Tiny-ImageNet", "near-OOD")
+    return 0.5 + 0.001 * (seed - 12 + dict(zip(PRIMARY, primaries, strict=True)).get(quantity, of_others))
+
+
+@pytest.fixture
+def archive_confirmation(tmp_path, monkeypatch):
+    """Return a function that archives all made-up trainings with some seeds in a study, where no others are."""
+    monkeypatch.setattr(archives, "RESULTS", tmp_path)
+    for module in (archives, build, comparisons):
+        monkeypatch.setattr(module, "load", cache(archives.load.__wrapped__))
+
+    def archive(study, seeds, titles=STANDARD_ERRORS):
+        columns = [column for column in build.CONFIRMED if column in NAMES]
+        for title in titles:
+            label, epochs = CONFIRMED[title]
+            for seed in seeds:
+                others = []
+                for column in columns:
+                    (dataset, metric, score, corruption), _ = place_of("cifar10", column)
+                    value = made_up(title, column, seed)
+                    place = {"dataset": dataset, "metric": metric, "score": score, "corruption": corruption}
+                    others.append({**place, "value": value})
+                folder = tmp_path / study / f"{label}-{seed}"
+                write_evaluation(folder, label, "cifar10/test", {}, seed=seed, epochs=epochs, others=others)
+        for module in (archives, build, comparisons):
+            module.load.cache_clear()
+
+    return archive
+
+
+def made_up_values(_, title, column):
+    if column.startswith("near-OOD"):
+        return sum(made_up_values(_, title, column.replace("near-OOD", name)) for name in NEAR) / 2
+    return place_of("cifar10", column)[1] * np.array([made_up(title, column, seed) for seed in range(10, 15)])
+
+
+def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_that_chose_the_recipe(
+    archive_confirmation, tmp_path
+):
+    archive_confirmation("standard", [0, 1, 2])
+    archive_confirmation("reliable-confirm", range(10, 15))
+    header, lines = cells_of(build.confirmation_differences())
+    assert [line[1] for line in lines] == [
+        *TESTED, "RegMixup − plain", "the coin + SWA − RegMixup", "the coin + SWA − the coin",
+    ]  # fmt: skip
+    check_differences(header, lines, made_up_values)
+    bold = {(line[1], column) for line in lines for column, cell in zip(header, line, strict=True) if cell[:2] == "**"}
+    assert bold == {(TESTED[0], "NLL"), (TESTED[0], "shift accuracy")}
+    p_values = {
+        (name, column): stats.ttest_ind(*(made_up_values("", title, column) for title in name.split(" − "))).pvalue
+        for name in TESTED
+        for column in build.CONFIRMED
+    }
+    assert p_values[TESTED[1], "NLL"] < 0.05, "it would stand without a correction, and over the lines of its column"
+    assert (TESTED[0], "shift accuracy") not in standing(p_values)
+    of_line = {column: p_values[TESTED[0], column] for column in build.CONFIRMED}
+    assert "shift accuracy" not in standing(of_line)
+    header, lines = cells_of(build.confirmation())
+    assert [line[4] for line in lines] == ["5"] * 4
+    assert lines[2][header.index("NLL")] == f"{made_up_values('', 'the coin', 'NLL').mean():.3f} ± 0.002"
+    build.write_csv(tmp_path / "results.csv")
+    with (tmp_path / "results.csv").open() as file:
+        rows = {row["key"]: row for row in csv.DictReader(file)}
+    row = rows[f"reliable-confirm cifar10 {WINNER}-100 minus dnn-149: NLL"]
+    expected = welch_by_hand(*(made_up_values("", title, "NLL") for title in ("the coin + SWA", "plain")))
+    assert [float(row[name]) for name in ("value", "low", "high")] == pytest.approx(expected, abs=1e-6)
+    assert (row["n"], rows[f"reliable-confirm cifar10 {COIN}-100: NLL"]["n"]) == ("5+5", "5")
+
+
+def test_the_confirmation_grows_and_tests_nothing_before_all_seeds_are_there(archive_confirmation):
+    assert len(build.confirmation().splitlines()) == len(build.confirmation_differences().splitlines()) == 2
+    archive_confirmation("reliable-confirm", [10], ["the coin + SWA"])
+    assert [line[1] for line in cells_of(build.confirmation())[1]] == ["the coin + SWA, 100 epochs"]
+    assert cells_of(build.confirmation_differences())[1] == []
+    archive_confirmation("reliable-confirm", range(10, 14), ["the coin + SWA"])
+    archive_confirmation("reliable-confirm", range(10, 15), ["plain"])
+    ((_, name, *cells),) = cells_of(build.confirmation_differences())[1]
+    assert name == TESTED[0]
+    assert not any("**" in cell or "–" in cell for cell in cells)
 
 
 # ---- trainings x scores
@@ -234,7 +393,7 @@ def test_the_matrix_of_trainings_and_scores_marks_what_stands_over_the_scores_of
     made_up_scores("coin", "chosen", "dnn", "augmix")
     heads, _, *lines = [line.strip("| \n").split(" | ") for line in build.matrix().splitlines()]
     assert heads == [
-        "near-OOD list AUROC by", "plain, 149 epochs, n 3", "regmixup+regcutmix, 100 epochs, n 3",
+        "near-OOD list AUROC by", "plain, 149 epochs, n 3", "the coin, 100 epochs, n 3",
         "augmix, 75 epochs, n 1", "dnn(average=swa), 149 epochs, n 2",
     ]  # fmt: skip
     assert [line[0] for line in lines] == list(ALL_SCORES)
@@ -303,6 +462,14 @@ def test_minutes_are_marked_where_the_step_of_the_method_was_not_measured():
     assert (costs["mixup"], costs["augmix"]) == (f"~{costs['dnn']}", "not measured")
 
 
+def test_an_average_of_weights_takes_the_minutes_of_the_coin_until_its_own_step_is_measured(monkeypatch):
+    for train_set in ("cifar10/train", "cifar100/train"):
+        sides = [Setting(train_set, "resnet18", 100, name) for name in (archives.COIN, archives.WINNER)]
+        assert [build.cost(side) for side in sides] == [["10 M", "2.3"], ["10 M", "~2.3"]]
+    monkeypatch.setitem(archives.STEPS["resnet18"], archives.WINNER, 7.0)
+    assert build.cost(sides[1]) == ["10 M", "4.6"]
+
+
 def test_two_passes_of_sharpness_count_and_have_no_minutes_unless_they_were_measured():
     at = [Setting("cifar10/train", "resnet18", 100, name) for name in ("regmixup", "regmixup(sharpness=sam)", "fmfp")]
     assert [setting.images for setting in at] == [10, 20, 10]
@@ -336,12 +503,15 @@ def test_a_confirmation_takes_the_seeds_of_its_own_study_and_corrects_over_its_p
 
 def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
     chosen = Setting("cifar10/train", "resnet18", 100, "regmixup")
-    by_score = paired(chosen, chosen, "SVHN AUROC by entropy", "SVHN AUROC by MSP")
-    values = load("*")[chosen]
-    gaps = [values["SVHN AUROC by entropy"][seed] - value for seed, value in values["SVHN AUROC by MSP"].items()]
-    assert by_score.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
-    difference = welch(chosen, Setting("cifar10/train", "resnet18", 100, "deep-ensemble"), "accuracy")
-    assert (difference.low, difference.p, difference.n) == (None, None, (len(values["accuracy"]), 1))
+    refreshed = replace(chosen, statistics="refreshed")
+    ours, theirs = (load("*")[side]["SVHN AUROC by MSP"] for side in (refreshed, chosen))
+    assert len(theirs) > len(ours) >= 3
+    gaps = [value - theirs[seed] for seed, value in ours.items()]
+    by_statistics = difference(refreshed, chosen, "SVHN AUROC by MSP")
+    assert by_statistics.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
+    assert by_statistics.n == (len(ours),)
+    of_trainings = difference(chosen, Setting("cifar10/train", "resnet18", 100, "deep-ensemble"), "accuracy")
+    assert (of_trainings.low, of_trainings.p, of_trainings.n) == (None, None, (len(load("*")[chosen]["accuracy"]), 1))
 
 
 @pytest.mark.parametrize(
