@@ -131,6 +131,7 @@ def quantities(family: str, scores: dict[str, str] = SCORES) -> dict[str, Quanti
         "T": Quantity(test, "temperature", posthoc="temperature"),
         "ECE with T": Quantity(test, "ece", posthoc="temperature"),
         "AdaECE with T": Quantity(test, "adaptive_ece", posthoc="temperature"),
+        "shift AdaECE with T": Quantity(shifted, "adaptive_ece", corruption="mean", posthoc="temperature"),
         "AUGRC": Quantity(test, "augrc", score="max_probability"),
         "AURC": Quantity(test, "aurc", score="max_probability"),
         "failure AUROC": Quantity(test, "failure_auroc", score="max_probability"),

@@ -29,7 +29,7 @@ from regmixup.report.writers import markdown_table
 ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
 TITLES = {"dnn": "plain", "regmixup": "RegMixup", COIN: "the coin", WINNER: "the coin + SWA"}
-DIGITS = {"NLL": 3, "T": 3}
+DIGITS = {"NLL": 3, "Brier": 3, "T": 3}
 """Digits that tables show of a quantity; two of all others."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
 BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
@@ -51,23 +51,28 @@ CONFIRM = "reliable-confirm"
 """The study whose tables take no other archives: older seeds of the coin had a part in what it confirms."""
 
 
-def plain_at(equal: str, ours: Setting) -> Setting:
-    """Return plain training for as many epochs, as many images or, on ResNet-18, as many GPU minutes."""
-    times = STEPS["resnet18"]
-    factors = {"images": ours.forwarded, "GPU minutes": times["regmixup"] / times["dnn"]}
-    return replace(ours, method="dnn", epochs=round(factors.get(equal, 1) * ours.epochs))
+def at_cost(equal: str, ours: Setting, reference: str = "dnn") -> Setting:
+    """Return the training by another method for as many epochs, as many images or as many GPU minutes."""
+    theirs = replace(ours, method=reference)
+    factors = {"images": ours.images / theirs.images, "GPU minutes": ours.minutes / theirs.minutes}
+    return replace(theirs, epochs=round(factors.get(equal, 1) * ours.epochs))
 
 
 COSTS = ("epochs", "images", "GPU minutes")
 EQUAL_COST = [
-    *((equal, trained("regmixup", epochs)) for epochs in (25, 50, 100, 200) for equal in COSTS),
-    ("epochs, images", trained("half-regmixup", 100)),
-    ("epochs", trained("regmixup", 200, C100)),
-    ("images", trained("regmixup", 100, C100)),
-    ("GPU minutes", trained("regmixup", 100, C100)),
-    ("epochs, images", trained("half-regmixup", 200, C100)),
+    *((equal, trained("regmixup", epochs), "dnn") for epochs in (25, 50, 100, 200) for equal in COSTS),
+    ("epochs, images", trained("half-regmixup", 100), "dnn"),
+    ("epochs", trained("regmixup", 200, C100), "dnn"),
+    ("images", trained("regmixup", 100, C100), "dnn"),
+    ("GPU minutes", trained("regmixup", 100, C100), "dnn"),
+    ("epochs, images", trained("half-regmixup", 200, C100), "dnn"),
 ]
-"""The cost at which a training is compared with plain training, and the training; each is a complete schedule."""
+"""The cost at which a training is compared, the training, and the other one's method; each is a complete schedule."""
+RELATIVES = [
+    *((equal, trained(method, 100), "dnn") for method in ("regcutmix", COIN) for equal in COSTS),
+    *(("images", trained("regmixup", epochs), "mixup") for epochs in (25, 50, 100)),
+]
+"""The same of methods that forward two images for one, and of RegMixup against Mixup; Holm corrects them apart."""
 PAPERS = trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")
 """RegMixup and plain training at the paper's own setting."""
 SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained("regmixup", 200, C100))
@@ -76,7 +81,7 @@ SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained(
 
 def pairs() -> list[Pair]:
     """Return every pair of trainings whose differences stand in results.csv."""
-    compared = [(ours, plain_at(equal, ours)) for equal, ours in EQUAL_COST]
+    compared = [(ours, at_cost(equal, ours, reference)) for equal, ours, reference in (*EQUAL_COST, *RELATIVES)]
     compared += [PAPERS, (trained("mixup", 25), trained("dnn", 25))]
     for epochs, train_set in ((100, C10), (200, C10), (200, C100)):
         for reference in ("dnn", "regmixup", "mixup"):
@@ -98,7 +103,7 @@ def confirmed_pairs() -> list[Pair]:
     pairs_of = []
     for train_set in (C10, C100):
         winner, coin, regmixup = (trained(method, 100, train_set) for method in (WINNER, COIN, "regmixup"))
-        plain = plain_at("GPU minutes", regmixup)
+        plain = at_cost("GPU minutes", regmixup)
         pairs_of += [(winner, plain), (coin, plain), (regmixup, plain), (winner, regmixup), (winner, coin)]
     return [pair for pair in pairs_of if load(CONFIRM).keys() >= set(pair)]
 
@@ -140,12 +145,17 @@ def estimates(study: str, of_trainings: Iterable[Pair]) -> Iterator[tuple[str, E
                 yield f"{prefix}{name_of(ours)} minus {name_of(theirs).partition(' ')[2]}: {quantity}", estimate, ""
 
 
-def cell(setting: Setting, quantity: str, *, study: str = "*") -> str:
-    """Return a mean ± standard deviation, and its n where not all seeds of the setting have it. study: see `load`."""
+def cell(setting: Setting, quantity: str, *, study: str = "*", interval: bool = False) -> str:
+    """Return a mean ± standard deviation, and its n where not all seeds of the setting have it.
+
+    study: see `load`. interval: give the 95 % interval of the mean instead of the deviation.
+    """
     if quantity not in load(study)[setting]:
         return "–"
     mean, digits = mean_of(setting, quantity, study=study), DIGITS.get(quantity, 2)
-    spread = f" ± {mean.std:.{digits}f}" if mean.std is not None else ""
+    spread = ""
+    if mean.std is not None:
+        spread = f" [{mean.low:.{digits}f}, {mean.high:.{digits}f}]" if interval else f" ± {mean.std:.{digits}f}"
     fewer = f" (n {mean.n[0]})" if mean.n[0] < num_seeds(setting, study) else ""
     return f"{mean.value:.{digits}f}{spread}{fewer}"
 
@@ -172,15 +182,15 @@ def cost(setting: Setting) -> list[str]:
     return [f"{setting.images:g} M", minutes]
 
 
-def mean_cells(setting: Setting, columns: Iterable[str], *, study: str = "*") -> list[str]:
-    """Return the cells of a setting in a table of means: cost, seeds and a mean per column. study: see `load`."""
-    cells = (cell(setting, column, study=study) for column in columns)
+def mean_cells(setting: Setting, columns: Iterable[str], *, study: str = "*", interval: bool = False) -> list[str]:
+    """Return the cells of a setting in a table of means: cost, seeds and a mean per column. For the rest see `cell`."""
+    cells = (cell(setting, column, study=study, interval=interval) for column in columns)
     return [*cost(setting), str(num_seeds(setting, study)), *cells]
 
 
-def means(settings: Iterable[Setting], columns: Sequence[str], *, study: str = "*") -> str:
-    """Return a table of means: cost, seeds and a column per quantity. study: see `load`."""
-    lines = [[data(one), title(one), *mean_cells(one, columns, study=study)] for one in settings]
+def means(settings: Iterable[Setting], columns: Sequence[str], *, study: str = "*", interval: bool = False) -> str:
+    """Return a table of means: cost, seeds and a column per quantity. study, interval: see `cell`."""
+    lines = [[data(one), title(one), *mean_cells(one, columns, study=study, interval=interval)] for one in settings]
     return markdown_table(["data", "training", "images", "GPU min", "n", *columns], lines)
 
 
@@ -208,14 +218,18 @@ def _marked(text: str, tested: Estimate | None) -> str:
     return f"**{text}**" if tested is not None and tested.stands else text
 
 
-def equal_cost(columns: Sequence[str] = COMPARED, shown: Collection[Setting] = ()) -> str:
-    """Return the differences of RegMixup, and of half-RegMixup, at equal epochs, images and minutes.
+def equal_cost(
+    compared: Iterable[tuple[str, Setting, str]] = EQUAL_COST,
+    columns: Sequence[str] = COMPARED,
+    shown: Collection[Setting] = (),
+) -> str:
+    """Return the differences of trainings at equal epochs, images and minutes.
 
-    shown: the trainings whose measured lines to show, default all lines.
+    compared: as EQUAL_COST. shown: the trainings whose measured lines to show, default all lines.
     """
     lines = {}
-    for equal, ours in EQUAL_COST:
-        theirs = plain_at(equal, ours)
+    for equal, ours, reference in compared:
+        theirs = at_cost(equal, ours, reference)
         lines[f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}"] = ours, theirs
     names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load("*")]
     return difference_table("data | equal | this | minus this", lines, columns, shown=names)
@@ -227,7 +241,13 @@ def headline() -> str:
         trained("dnn", 100), trained("regmixup", 100), trained("dnn", 149), trained("dnn", 200),
         trained("dnn", 200, C100), trained("regmixup", 200, C100),
     ]  # fmt: skip
-    return means(settings, ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL"))
+    return means(settings, ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL", "Brier"))
+
+
+def leaderboard() -> str:
+    """Return the means of every method, of plain training at RegMixup's cost, and of RegMixup for longer."""
+    longer = [trained("dnn", 149), trained("dnn", 200), trained("regmixup", 200)]
+    return means([*archived(100), *longer, *archived(200, C100)], (*HEADLINE, "Brier"), interval=True)
 
 
 def confirmation() -> str:
@@ -279,7 +299,7 @@ def statistics() -> str:
 def others() -> str:
     """Return others' numbers beside ours, from others.toml."""
     published = tomllib.loads((RESULTS / "others.toml").read_text(encoding="utf-8"))
-    columns = ("accuracy", "near-OOD AUROC by MSP", "AURC", "failure AUROC")
+    columns = ("accuracy", "near-OOD list AUROC by MSP", "AURC", "failure AUROC")
     lines = []
     for entry in published["entry"]:
         setting = trained(entry["method"], entry["epochs"], f"{entry['recipe'].partition('-')[0]}/train")
@@ -341,11 +361,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "confirmation": confirmation,
     "confirmation-differences": confirmation_differences,
     "at-equal-cost": lambda: equal_cost(
-        ("accuracy", "shift accuracy", "ECE", "NLL", *(name for name in COMPARED if "near-OOD" in name)), SHOWN_FIRST
+        columns=("accuracy", "shift accuracy", "ECE", "NLL", *(name for name in COMPARED if "near-OOD" in name)),
+        shown=SHOWN_FIRST,
     ),
     "equal-cost": equal_cost,
-    "leaderboard-cifar10": lambda: means([*archived(100), trained("dnn", 200), trained("regmixup", 200)], HEADLINE),
-    "leaderboard-cifar100": lambda: means(archived(200, C100), HEADLINE),
+    "equal-cost-relatives": lambda: equal_cost(RELATIVES),
+    "leaderboard": leaderboard,
     "paper-resnet50": paper_setting,
     "paper-resnet50-differences": paper_differences,
     "length": lambda: means(

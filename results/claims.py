@@ -66,7 +66,8 @@ class Claim:
         better = {
             "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
             "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
-            "AdaECE with T": "better calibrated with T", FISHER[0]: "better separated (Fisher) under corruption",
+            "AdaECE with T": "better calibrated with T",
+            "shift AdaECE with T": "better calibrated with T under corruption", FISHER[0]: "better separated (Fisher) under corruption",
         }.get(kind, "better at detection")  # fmt: skip
         if self.worse:
             better = better.replace("more accurate", "less accurate").replace("better", "worse")
@@ -108,9 +109,13 @@ CLAIMS = {
     "accuracy": [
         Claim("regmixup", "dnn", ("accuracy",), "4.1, Table 2"),
         Claim("regmixup", "mixup", ("accuracy",), "4.1, Table 2"),
+        Claim("regmixup", "augmix", ("accuracy",), "4.1, Table 2"),
+        Claim("regmixup", "deep-ensemble", ("accuracy",), "1; 4.1, Table 2"),
         Claim("mixup", "dnn", ("accuracy",), "2, Table 1"),
         Claim("regmixup", "cutmix", ("accuracy",), _OTHERS),
         Claim("regmixup", "regcutmix", ("accuracy",), _OTHERS),
+        Claim("regcutmix", "cutmix", ("accuracy",), _OTHERS, worse=True),
+        Claim("regmixup+cutmix", "mixup+cutmix", ("accuracy",), _OTHERS, worse=True),
         Claim("regmixup", "regmixup(alpha=1)", ("accuracy",), "2, Tables 9, 14"),
         Claim("regmixup(eta=0.5)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
         Claim("regmixup(eta=2)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
@@ -125,14 +130,18 @@ CLAIMS = {
         Claim("regmixup", "regcutmix", ("shift accuracy",), _OTHERS),
         Claim("regcutmix", "cutmix", ("shift accuracy",), _OTHERS, worse=True),
         Claim("mixup+cutmix", "regmixup", ("shift accuracy",), _OTHERS, worse=True),
+        Claim("regmixup+cutmix", "mixup+cutmix", ("shift accuracy",), _OTHERS, worse=True),
     ],
     "detection": [
-        Claim("regmixup", "dnn", OOD["DS"], "4.2, Table 5"),
-        Claim("regmixup", "dnn", OOD["MSP"], "4.2, Table 5"),
-        Claim("regmixup", "mixup", OOD["entropy"], "4.2, Table 5"),
-        Claim("regmixup", "mixup", OOD["MSP"], "4.2, Table 5"),
-        Claim("mixup", "dnn", OOD["entropy"], "2, Table 1", worse=True),
-        Claim("mixup", "dnn", OOD["MSP"], "2, Table 1", worse=True),
+        *(Claim("regmixup", "dnn", OOD[score], "4.2, Table 5") for score in ("DS", "MSP")),
+        *(Claim("regmixup", "mixup", OOD[score], "4.2, Table 5") for score in ("entropy", "MSP")),
+        *(Claim("regmixup", "augmix", OOD[score], "4.2, Table 5") for score in ("DS", "MSP")),
+        *(Claim("mixup", "dnn", OOD[score], "2, Table 1", worse=True) for score in ("entropy", "MSP")),
+        *(Claim("regmixup", "cutmix", OOD[score], _OTHERS) for score in ("entropy", "MSP")),
+        *(Claim("regmixup", "regcutmix", OOD[score], _OTHERS) for score in ("DS", "MSP")),
+        *(Claim("mixup+cutmix", "regmixup", OOD[score], _OTHERS, worse=True) for score in ("entropy", "MSP")),
+        Claim("regmixup+cutmix", "mixup+cutmix", OOD["MSP"], _OTHERS, worse=True),
+        Claim("regcutmix", "cutmix", OOD["MSP"], _OTHERS, worse=True),
     ],
     "calibration": [
         Claim("regmixup", "dnn", ("AdaECE",), "A, D, Table 10"),
@@ -140,6 +149,9 @@ CLAIMS = {
         Claim("regmixup", "dnn", ("shift AdaECE",), "D, Table 10"),
         Claim("regmixup", "dnn", ("AdaECE with T",), "4.3, Table 6"),
         Claim("regmixup", "mixup", ("AdaECE with T",), "4.3, Table 6"),
+        Claim("regmixup", "augmix", ("AdaECE with T",), "D, Table 6"),
+        Claim("regmixup", "mixup", ("shift AdaECE with T",), "D, Table 8, on C10-C", worse=True),
+        Claim("augmix", "regmixup", ("shift AdaECE with T",), "D, Table 8"),
     ],
     "fisher": [
         Claim("regmixup", "dnn", FISHER, "3, Figure 4"),
