@@ -14,7 +14,6 @@ variance, every input and every sample.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from regmixup.config import Count, CountOrZero, NotNegative, Positive
 from regmixup.metrics.calibration import ece
+from regmixup.names import warn_user
 from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required
 from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
 from regmixup.types import Predictions
@@ -140,9 +140,8 @@ class LastLayerLaplace(Posthoc):
             errors.append(ece(probabilities(predictions), validation.labels))
         best = errors.index(min(errors))
         if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
-            warnings.warn(
+            warn_user(
                 f"the best prior variance, {self.grid[best]:g}, lies on the edge of the grid: it may be too narrow",
-                stacklevel=3,
             )
         return replace(fitted, prior_variance=self.grid[best], objective=errors[best])
 
