@@ -138,12 +138,10 @@ class LastLayerLaplace(Posthoc):
         for prior_variance in self.grid:
             predictions = replace(fitted, prior_variance=prior_variance)(validation)
             errors.append(ece(probabilities(predictions), validation.labels))
-        best = errors.index(min(errors))
-        if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
-            warn_user(
-                f"the best prior variance, {self.grid[best]:g}, lies on the edge of the grid: it may be too narrow",
-            )
-        return replace(fitted, prior_variance=self.grid[best], objective=errors[best])
+        best = self.grid[errors.index(min(errors))]
+        if len(self.grid) > 1 and best in (min(self.grid), max(self.grid)):
+            warn_user(f"the best prior variance, {best:g}, lies on the edge of the grid: it may be too narrow")
+        return replace(fitted, prior_variance=best, objective=min(errors))
 
 
 def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:
