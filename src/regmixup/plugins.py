@@ -14,14 +14,13 @@ import os
 import re
 import sys
 import traceback
-import warnings
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from regmixup.names import printable
+from regmixup.names import printable, warn_user
 
 VARIABLE = "REGMIXUP_PLUGINS"
 """Names of modules or paths of .py files, separated by commas."""
@@ -171,5 +170,5 @@ def missing(stored: Any, folder: Path) -> str:
         if now.sha256 != entry.get("sha256"):
             changed.append(f"the {kind} {name!r} of {module}")
     if changed:
-        warnings.warn(f"since {folder} was trained, the source has changed of {', '.join(changed)}", stacklevel=3)
+        warn_user(f"since {folder} was trained, the source has changed of {', '.join(changed)}")
     return ""

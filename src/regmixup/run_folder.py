@@ -31,14 +31,13 @@ evaluation that is asked for.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from regmixup import storage
-from regmixup.names import percent, shortened
+from regmixup.names import percent, shortened, warn_user
 from regmixup.types import RESERVED, VALIDATED
 
 CONFIG = "config.json"
@@ -88,7 +87,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     if damaged:
         noun = "line" if len(damaged) == 1 else "lines"
         which = f"{noun} {shortened(damaged, 10)} of {len(lines)}"
-        warnings.warn(f"{path} is damaged in {which}: these epochs have no record", stacklevel=2)
+        warn_user(f"{path} is damaged in {which}: these epochs have no record")
     return records
 
 

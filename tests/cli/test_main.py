@@ -93,6 +93,17 @@ def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, mes
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("flag", "kind"), [("--shards", "INT"), ("--clip-norm", "FLOAT")])
+def test_a_number_that_may_be_none_is_asked_for_in_no_words_of_pythons_types(flag, kind, capsys, tmp_path):
+    assert run("train", "--runs", str(tmp_path), "--dry-run", flag, "2") == 0
+    assert run("train", "--runs", str(tmp_path), "--dry-run", flag, "None") == 0
+    assert run("train", flag, "many") == 2
+    said = capsys.readouterr().err
+    assert f"{flag} {{None}}|{kind}" in said
+    assert "typing" not in said
+    assert "<class" not in said
+
+
 def test_interruption_is_answered_with_what_the_same_command_does(capsys, monkeypatch):
     def interrupt(args):
         raise KeyboardInterrupt

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from timm.utils import ModelEmaV2, ModelEmaV3
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
@@ -150,6 +151,12 @@ class TestFitting:
         found = rm.Predictor.fit(wrapped, validation)
         assert found.temperature == rm.Predictor.fit(model, validation).temperature
         assert found.module.network.state_dict().keys() == model.state_dict().keys()
+
+    @pytest.mark.parametrize("averaging", [ModelEmaV2, ModelEmaV3, AveragedModel])
+    def test_the_average_of_a_model_is_saved_as_the_model(self, model, validation, tmp_path, averaging):
+        found = rm.Predictor.fit(averaging(model), validation)
+        found.save(tmp_path)
+        assert rm.Predictor.load(tmp_path, model=model).temperature == found.temperature
 
     def test_inputs_need_not_be_images(self):
         x, y = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -50,6 +51,17 @@ def test_a_run_that_fails_leaves_its_traceback_and_the_same_command_tries_it_aga
     run_study(study, runs, device="cpu")
     assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
     assert not note.exists()
+
+
+def test_a_warning_of_a_worker_is_its_text_alone(finished_study, tmp_path, capfd):
+    """The stack of such a process has no line of the user's to show."""
+    shutil.copytree(finished_study.runs, tmp_path, dirs_exist_ok=True)
+    (damaged,) = tmp_path.glob("erm-*-s0-*/predictions/digits__test.safetensors")
+    damaged.write_bytes(b"")
+    next(damaged.parents[1].glob("rows-*.csv")).unlink()
+    run_study(finished_study.study, tmp_path, launcher=Processes(("cpu",)))
+    (said,) = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(rf"warning: cannot read predictions from {damaged}: .*; predicted again", said)
 
 
 def test_a_termination_signal_stops_a_study_as_ctrl_c_does(unfinished, study):

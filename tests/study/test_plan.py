@@ -5,9 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import torch
 
+import regmixup as rm
 from regmixup import study as public
-from regmixup.methods import METHODS
+from regmixup.methods import METHODS, Spec
+from regmixup.networks.gp_head import GPHead
 from regmixup.study.plan import load_study
 from regmixup.study.planned_run import Evaluation
 from tests.study.mini import MINI, load_mini, plan_mini
@@ -138,10 +141,22 @@ def test_images_of_the_train_set_or_of_the_test_set_are_found_under_other_names(
         plan_mini(tmp_path, text)
 
 
+@pytest.mark.parametrize("head", [GPHead(num_features=64), Spec("gp", {"num_features": 64}), torch.nn.Linear(2, 2)])
+def test_values_that_the_record_of_a_study_cannot_hold_are_refused_before_anything_is_trained(tmp_path, head):
+    study = replace(load_mini(tmp_path), train={"head": head})
+    message = f"head must be a number, text or list, as a study file holds it, got {type(head).__name__}"
+    with pytest.raises(ValueError, match=f"cannot plan dnn, .*: {message}"):
+        public.run(study, tmp_path / "runs", device="cpu")
+    with pytest.raises(ValueError, match=r"objective\.loss must be a number, text or list, .*, got Focal"):
+        list(replace(study, train={}, grid={"dnn": {"objective.loss": [rm.losses.Focal()]}}).runs())
+
+
 def test_an_unknown_study_is_answered_with_the_list():
     with pytest.raises(ValueError, match=r"did you mean 'digits'\? Available: accuracy, .*digits"):
         load_study("digit")
-    with pytest.raises(ValueError, match=r"cv-mixup, cv-mixup-imagenet, .*, or a file of your own, such as my\.toml$"):
+    with pytest.raises(
+        ValueError, match=r"cv-mixup, cv-mixup-imagenet, .*, or a file of your own, such as my\.toml; rep"
+    ):
         load_study("my")
     with pytest.raises(ValueError, match=r"no\.toml does not exist"):
         load_study("no.toml")

@@ -9,11 +9,13 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import tyro
 from tyro.conf import FlagCreatePairsOff
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+REGISTRY = ConstructorRegistry()
 T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
@@ -34,10 +36,9 @@ class Resources:
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:
     """Parse the words after the verb, with `~` in a path expanded. Wrong flags exit here."""
-    about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": inspect.getdoc(cls)}
-    if default is not None:
-        about["default"] = default
-    parsed: Any = tyro.cli(cls, args=args, **about)
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    with REGISTRY:
+        parsed: Any = tyro.cli(cls, args=args, prog=f"regmixup {verb}", description=inspect.getdoc(cls), **given)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):
         # tyro keeps the last of a repeated flag, which would silently drop the files listed first.
@@ -45,6 +46,22 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
         if isinstance(getattr(parsed, f.name), tuple) and flags.count(flag) > 1:
             raise ValueError(f"{flag} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
+
+
+@REGISTRY.primitive_rule
+def _number_or_none(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Parse a number or None as tyro does, but for its error, which shows Python's types."""
+    kinds = {getattr(option, "__origin__", option) for option in get_args(info.type)}
+    if kinds not in ({int, type(None)}, {float, type(None)}):
+        return None
+    kind = int if int in kinds else float
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{None}}|{kind.__name__.upper()}",
+        instance_from_str=lambda words: None if words == ["None"] else kind(words[0]),
+        is_instance=lambda value: value is None or isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
 def check_file(flag: str, path: Path | None, ending: str) -> None:

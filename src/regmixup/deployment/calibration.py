@@ -13,7 +13,6 @@ threshold which passed is a wrong one is at most 1 - confidence.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,7 @@ from torch.nn import functional as F
 from regmixup.config import InnerShare, PositiveShare, check_fields
 from regmixup.metrics.detection import auroc, needed_count
 from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name
+from regmixup.names import check_name, warn_user
 from regmixup.posthoc import Conformal, FittedConformal
 from regmixup.posthoc.temperature import check_logits
 from regmixup.types import Predictions
@@ -179,7 +178,7 @@ class Calibration:
             choice = choose_score(first.logits, ood_logits)
             score = choice.name
             if ood_logits is None:
-                warnings.warn(f'score="auto" is {choice} (ood)', stacklevel=3)  # where the user calls Predictor.fit
+                warn_user(f'score="auto" is {choice} (ood)')
         elif ood_logits is not None:
             raise ValueError(f'ood must be left out unless score is "auto", which it chooses, got score {score!r}')
         fitted = Calibrated(

@@ -81,9 +81,10 @@ class Deployable(nn.Module):
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel, DistributedDataParallel, AveragedModel or torch.compile."""
+    """Return the module inside DataParallel, DistributedDataParallel, AveragedModel, timm's EMA or torch.compile."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     around = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
-    inside = model.module if isinstance(model, around) else getattr(model, "_orig_mod", None)
+    of_timm = type(model).__module__ == "timm.utils.model_ema"  # not imported here, which takes a second
+    inside = getattr(model, "module" if isinstance(model, around) or of_timm else "_orig_mod", None)
     return model if inside is None else unwrapped(inside)

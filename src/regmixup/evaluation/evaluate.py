@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from regmixup.evaluation.rows import Rows
 from regmixup.evaluation.set_scores import score_sets
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores
-from regmixup.names import check_name
+from regmixup.names import check_name, warn_user
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import check_held_out, share_samples
 from regmixup.predictions.forward import predict_batches
@@ -238,14 +237,13 @@ def _check_predictions(model: ModelPredictions) -> None:
 def _warn_of(test: Predictions) -> None:
     """Warn of what is measured, but hardly meant: train images, and outputs of a sigmoid in place of logits."""
     if test.role == "train":
-        warnings.warn(f"{test.dataset} are train images of the model, so these are no test results", stacklevel=4)
+        warn_user(f"{test.dataset} are train images of the model, so these are no test results")
     # Logits leave [0, 1] in the first rows, so that no large table is read; those that are all alike say nothing.
     inside = all(bool(((part >= 0) & (part <= 1)).all()) for part in test.logits.split(2**12))
     if inside and float(test.logits.amin()) < float(test.logits.amax()):
-        warnings.warn(
+        warn_user(
             f"the logits of {test.dataset or 'the test set'} lie in [0, 1], as the outputs of a sigmoid do, and are "
             "measured as logits: if they are such outputs, pass what comes before the sigmoid",
-            stacklevel=4,
         )
 
 

@@ -5,7 +5,6 @@ A table of a million samples of a thousand logits is mapped from its file; only 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -24,6 +23,7 @@ from regmixup.metrics.pieces import in_order, precise
 from regmixup.metrics.scores.logit_scores import Softmax
 from regmixup.metrics.scores.registry import some_samples
 from regmixup.metrics.selective import SELECTIVE
+from regmixup.names import warn_user
 from regmixup.posthoc import as_given, probabilities
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
@@ -182,7 +182,7 @@ def fisher_rows(predictions: Predictions, row: Row) -> list[Row]:
             return []
         return [replace(row, metric="fisher_criterion", value=moments.criterion(), n=int(moments.count.sum()))]
     except ValueError as error:
-        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=4)
+        warn_user(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}")
         return []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,6 +12,7 @@ from torch import Tensor
 from regmixup.config import Count, check_fields
 from regmixup.losses import CrossEntropy, LossLike
 from regmixup.mixing import Draw, can_look
+from regmixup.names import warn_user
 from regmixup.objectives._base import Objective, has_loss
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
@@ -91,10 +91,9 @@ class BatchTransform:
 
 @cache  # once a process
 def _warn_of_mixed_labels() -> None:
-    warnings.warn(
+    warn_user(
         "y must be class indices or one-hot rows, got soft labels: if another library has mixed these images (timm's "
         "collate or mixup_fn), leave that out, or they are mixed twice; labels that are soft on purpose are fine",
-        stacklevel=3,
     )
 
 

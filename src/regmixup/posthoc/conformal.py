@@ -8,7 +8,6 @@ had no part in training the model or in fitting a temperature.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from regmixup.config import Checked, CountOrZero, InnerShare, NotNegative
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.pieces import pieces_of, precise
+from regmixup.names import warn_user
 from regmixup.posthoc.temperature import check_logits
 from regmixup.types import check_probs, refuse_probs
 
@@ -71,9 +71,8 @@ class Conformal(Checked):
         if place > count:
             # The smallest n with (n + 1) level <= n; the slack undoes the rounding of 0.9 / (1 - 0.9).
             least = math.ceil(self.level / (1 - self.level) - 1e-9)
-            warnings.warn(
+            warn_user(
                 f"a level of {self.level:g} needs at least {least} images, got {count}: every set holds all classes",
-                stacklevel=2,
             )
             return FittedConformal(self, math.inf, count, probs.shape[1])
         return FittedConformal(self, float(scores.sort().values[place - 1]), count, probs.shape[1])

@@ -14,7 +14,6 @@ variance, every input and every sample.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from regmixup.config import Count, CountOrZero, NotNegative, Positive
 from regmixup.metrics.calibration import ece
+from regmixup.names import warn_user
 from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, required
 from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
 from regmixup.types import Predictions
@@ -138,13 +138,10 @@ class LastLayerLaplace(Posthoc):
         for prior_variance in self.grid:
             predictions = replace(fitted, prior_variance=prior_variance)(validation)
             errors.append(ece(probabilities(predictions), validation.labels))
-        best = errors.index(min(errors))
-        if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
-            warnings.warn(
-                f"the best prior variance, {self.grid[best]:g}, lies on the edge of the grid: it may be too narrow",
-                stacklevel=3,
-            )
-        return replace(fitted, prior_variance=self.grid[best], objective=errors[best])
+        best = self.grid[errors.index(min(errors))]
+        if len(self.grid) > 1 and best in (min(self.grid), max(self.grid)):
+            warn_user(f"the best prior variance, {best:g}, lies on the edge of the grid: it may be too narrow")
+        return replace(fitted, prior_variance=best, objective=min(errors))
 
 
 def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:

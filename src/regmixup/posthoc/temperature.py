@@ -6,7 +6,6 @@ T is chosen in `TemperatureScaling.fit`: the best of the paper's 9,901 temperatu
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 from regmixup.config import Checked, Count, Positive, check_number
 from regmixup.metrics.calibration import ece
 from regmixup.metrics.outcomes import check_labels
+from regmixup.names import warn_user
 from regmixup.posthoc.temperature_grid import smallest_ece
 from regmixup.types import as_tensor, refuse_probs
 
@@ -63,10 +63,9 @@ class TemperatureScaling(Checked):
         before = float(F.cross_entropy(logits.double(), labels))
         after = float(F.cross_entropy(fitted(logits).double(), labels))
         if after > WORSE * before:
-            warnings.warn(
+            warn_user(
                 f"the best temperature by ECE, {fitted.temperature:g}, makes the NLL of the {len(labels)} validation "
                 f"images worse, {before:.3f} to {after:.3f}: they may be too few",
-                stacklevel=2,
             )
         return fitted
 
@@ -104,10 +103,9 @@ class TemperatureScaling(Checked):
     def _fitted(self, grid: Tensor, best: int, objective: float) -> FittedTemperature:
         """Return the result, with a warning if it lies on the edge of the grid."""
         if best in (0, len(grid) - 1) and len(grid) > 1:
-            warnings.warn(
+            warn_user(
                 f"the best temperature, {grid[best]:g}, lies on the edge of [{self.low:g}, {self.high:g}]: "
                 "the search range may be too narrow for these logits",
-                stacklevel=3,
             )
         return FittedTemperature(round(float(grid[best]), 9), objective)
 

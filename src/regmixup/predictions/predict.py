@@ -5,7 +5,6 @@ A stored file belongs to one run and one dataset: its own record decides, whatev
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
 from regmixup.metrics.pieces import ahead
+from regmixup.names import warn_user
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import memory_format
 from regmixup.posthoc import ensemble
@@ -77,7 +77,7 @@ def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Opti
         try:
             stored.append(files.load(path))
         except ValueError as error:
-            warnings.warn(f"{error}; predicted again", stacklevel=2)
+            warn_user(f"{error}; predicted again")
             path.unlink(missing_ok=True)
             store(run, [name], **options)
             stored.append(files.load(path))
@@ -124,7 +124,7 @@ def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
     try:
         fields, info = files.read_header(path)
     except ValueError as error:
-        warnings.warn(f"{error}; predicted again", stacklevel=2)
+        warn_user(f"{error}; predicted again")
         return False
     if options.get("features") and run.config.members == 1 and "features" not in fields:
         return False

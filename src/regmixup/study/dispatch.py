@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from regmixup.names import warn_user
 from regmixup.run_folder import describe, read_history
 from regmixup.storage import is_held
 from regmixup.study.launchers import Launcher, Progress
@@ -46,7 +46,7 @@ def dispatch(
                 continue
             aside.add(index)
             if budget is None and index not in warned:
-                warnings.warn(f"{outcome.task.title} waits: {outcome.held}", stacklevel=2)
+                warn_user(f"{outcome.task.title} waits: {outcome.held}")
                 warned.add(index)
         if not outcomes and budget is None:
             aside.clear()

@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import signal
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -159,6 +160,7 @@ class _Worker:
 def _work(connection: Connection, job: StudyJob, device: torch.device) -> None:
     """Execute incoming tasks until the connection ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all; the parent decides
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # no line of the user's leads here
     if device.index is not None and device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, Interrupted):

@@ -178,9 +178,11 @@ class Study:
         changes = _section(self.train, recipe) | selected | dict(point.fields)
         plain = {name: as_tuple(value) for name, value in changes.items() if "." not in name}
         dotted = {name: value for name, value in changes.items() if "." in name}
-        for name in ("seed", "objective"):
-            if name in plain:
+        for name, value in changes.items():  # study.json records them, once everything is trained
+            if name in ("seed", "objective"):
                 raise ValueError(f"{name} cannot stand under [train] or [grid]: a study names its seeds and methods")
+            if not isinstance(value, str | int | float | list | tuple | None):
+                raise ValueError(f"{name} must be a number, text or list, as a study file holds it, got {value!r}")
         config = configure(recipe, method, seed=seed, **plain)
         config, posthoc = adjust(config, usual_posthoc(method, recipe), dotted)
         evaluation = self.evaluations[recipe]
@@ -256,8 +258,8 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
     if not path.is_file():
         if path.suffix == ".toml":
             raise ValueError(f"study file {name_or_file} does not exist")
-        summary = f"{', '.join(sorted(known))}, or a file of your own, such as {name_or_file}.toml"
-        raise unknown("study", name_or_file, known, summary=summary)
+        own = f"or a file of your own, such as {name_or_file}.toml; report also takes a study's folder of results"
+        raise unknown("study", name_or_file, known, summary=f"{', '.join(sorted(known))}, {own}")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         if "recipe" in values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ import torch
 from regmixup import run_folder
 from regmixup.config import encode
 from regmixup.data.files import MissingDataError, data_root
-from regmixup.names import counted, shortened
+from regmixup.names import counted, shortened, warn_user
 from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
 from regmixup.study.archive import archive_places, check_trainable
@@ -128,9 +127,9 @@ def _check(study: Study, job: StudyJob, launcher: Launcher, minutes: float | Non
         check_writable(job.archive / run_folder.ARCHIVED)
         beside = [job.archive.parent / name for name in study.reuses]
         if absent := [str(folder) for folder in beside if not folder.is_dir()]:
-            warnings.warn(f"nothing is reused from {', '.join(absent)}: no such folder", stacklevel=3)
+            warn_user(f"nothing is reused from {', '.join(absent)}: no such folder")
     if lost := lost_weights(tasks, archive_places(study, job.archive, job.runs)):
-        warnings.warn(lost, stacklevel=3)
+        warn_user(lost)
     if missing := missing_data(tasks, job.root):
         raise MissingDataError(
             f"{missing}\nunder {data_root(job.root)}. `regmixup data fetch NAME` fetches one. If you have the files, "
@@ -219,7 +218,7 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path:
     if absent := [task.title for task in tasks if not task.done]:
         precision = done[0].run.config.precision
         where = f"as neither archived nor measured in {runs} with precision {precision}"
-        warnings.warn(f"left out of the table, {where}: {shortened(absent, 10)}", stacklevel=2)
+        warn_user(f"left out of the table, {where}: {shortened(absent, 10)}")
     into = into if into is not None else study_folder(study, runs)
     _collect(study, into, [(task, task.rows()) for task in done])
     return into
