@@ -72,6 +72,7 @@ NAMES = {
     "shift accuracy": ("{}-c (rebuilt)", "accuracy", "", "mean", 100),
     "ECE": ("{}/test", "ece", "", "", 100),
     "NLL": ("{}/test", "nll", "", "", 1),
+    "Brier": ("{}/test", "brier", "", "", 1),
     "AUGRC": ("{}/test", "augrc", "max_probability", "", 1000),
     "failure AUROC": ("{}/test", "failure_auroc", "max_probability", "", 100),
     "other CIFAR AUROC by MSP": ("{other}/test", "auroc", "max_probability", "", 100),
@@ -176,10 +177,41 @@ def test_the_tables_of_equal_cost_are_what_numpy_and_scipy_find_in_the_archives(
                 assert min(map(len, sides)) < 2, (line, column)
                 continue
             digits = 3 if column == "NLL" else 2
-            expected = [f"{value:+.{digits}f}" for value in welch_by_hand(*sides)]
-            assert numbers_in(cell) == expected, (line, column)
+            shown = [float(number) for number in numbers_in(cell)]
+            assert shown == pytest.approx(welch_by_hand(*sides), abs=0.501 * 10**-digits), (line, column)
             checked += 1
     assert checked >= measured * (len(build.COMPARED) - 4)
+
+
+def test_the_leaderboard_has_students_intervals_over_the_seeds_in_the_archives():
+    header, lines = table_on_page("leaderboard")
+    checked = 0
+    for data, training, _, _, n, *cells in lines:
+        family, network = data.split(", ")
+        method, epochs = re.match(r"(.+), (\d+) epochs", training).groups()
+        for column, cell in zip(header[5:], cells, strict=True):
+            values = seeds_of(
+                family.lower().replace("-", ""), METHODS.get(method, method), int(epochs), column, NETWORKS[network]
+            )
+            if len(values) < 2:
+                assert "[" not in cell, (training, column)
+                continue
+            digits = 3 if column in ("NLL", "Brier") else 2
+            reach = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
+            expected = values.mean(), values.mean() - reach, values.mean() + reach
+            shown, _, fewer = cell.partition(" (n ")
+            numbers = [float(number) for number in re.findall(r"-?\d+\.\d+", shown)]
+            assert numbers == pytest.approx(expected, abs=0.501 * 10**-digits), (training, column)
+            assert int(fewer.removesuffix(")") or n) == len(values)
+            checked += 1
+    assert checked >= 19 * 8
+
+
+def test_the_page_of_claims_counts_its_claims():
+    """A claim on detection stands once for each score; the last claim is on training time."""
+    texts = [claim.text for of_kind in claims.CLAIMS.values() for claim in of_kind]
+    page = (ROOT / "docs" / "claims.md").read_text()
+    assert f"\n{len(set(texts)) + 1} claims of the paper" in page
 
 
 def test_the_answer_at_the_papers_setting_follows_its_rule():
