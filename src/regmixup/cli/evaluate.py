@@ -213,7 +213,7 @@ def _show_summary(console: Console, measured: Measured) -> None:
 
 def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     from regmixup.report.answers import SIDE
-    from regmixup.report.evaluation_page import assemble_page
+    from regmixup.report.evaluation_page import models_page
     from regmixup.study.figures import find_images
 
     assert verb.html is not None
@@ -227,7 +227,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     if (run := _find_run(verb.predictions)) is not None:
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
-    write_text(verb.html, assemble_page(measured, images=looks, classes=classes if fitting else ()))
+    write_text(verb.html, models_page(measured, images=looks, classes=classes if fitting else ()))
     print(f"page  {verb.html}")
 
 

@@ -21,7 +21,7 @@ from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
-from regmixup.report.evaluation_page import assemble_page, score_name
+from regmixup.report.evaluation_page import models_page, score_name
 from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table, write_text
@@ -216,7 +216,7 @@ def _draw_page(
             f"accepts {100 * predictor.acceptance:g} % of validation images."
         )
     facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
-    return assemble_page(
+    return models_page(
         measured,
         classes=job.photos.classes,
         title=f"{job.photos.path.name}: {job.request.backbone}",

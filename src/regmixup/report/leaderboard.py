@@ -22,7 +22,7 @@ NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
 
 
-class ValueCell(NamedTuple):
+class ShownValue(NamedTuple):
     """A value as it is shown, with its interval. better: of a difference, whether the first model is better."""
 
     value: float
@@ -49,18 +49,18 @@ class Leaderboard:
 
     caption: str
     heads: Sequence[str]
-    lines: Mapping[str, Sequence[ValueCell | None]]
+    lines: Mapping[str, Sequence[ShownValue | None]]
 
 
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    lines: dict[str, list[ValueCell | None]] = {}
+    lines: dict[str, list[ShownValue | None]] = {}
     for label in setting.labels:
         runs = setting.of(label)
         minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
         measured = [_measured(setting, column, label) for column in columns]
-        lines[label] = [*measured, _images(runs[0]), ValueCell(minutes, f"{minutes:.1f}", "")]
+        lines[label] = [*measured, _images(runs[0]), ShownValue(minutes, f"{minutes:.1f}", "")]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     units = units_of({column.title: column.metric for column in columns})
     caption = (
@@ -74,7 +74,7 @@ def leaderboard(setting: Setting) -> Leaderboard:
         heads.append("mean rank ↓")
         ranks = mean_ranks(setting)
         for label, cells in lines.items():
-            cells.append(ValueCell(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
+            cells.append(ShownValue(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
     return Leaderboard(caption, heads, lines)
 
 
@@ -140,13 +140,13 @@ def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
 
 def _columns(setting: Setting) -> list[_Column]:
     """Return the columns that some method has values for."""
-    rows = setting.aggregation
-    test = tested_set(rows)
+    aggregation = setting.aggregation
+    test = tested_set(aggregation)
     columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
-    for name in shifted_sets(rows):
+    for name in shifted_sets(aggregation):
         shifted = Quantity(name, "accuracy", corruption=MEAN)
         columns.append(_Column(f"accuracy {name}", [shifted], rank="accuracy under shift"))
-    ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(rows)]
+    ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(aggregation)]
     near_families = NEAR.get(test.partition("/")[0], ())
     near = [quantity for quantity in ood if quantity.dataset.partition("/")[0] in near_families]
     if near:
@@ -158,19 +158,19 @@ def _columns(setting: Setting) -> list[_Column]:
     columns.append(_Column("ECE", [Quantity(test, "ece")]))
     columns.append(_Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], rank="AUGRC"))
     columns.append(_Column("NLL", [Quantity(test, "nll")], rank="NLL"))
-    return [column for column in columns if any(rows.average(column.quantities, label) for label in setting.labels)]
+    return [c for c in columns if any(aggregation.average(c.quantities, label) for label in setting.labels)]
 
 
-def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None:
+def _measured(setting: Setting, column: _Column, label: str) -> ShownValue | None:
     values = [*setting.aggregation.average(column.quantities, label).values()]
     if not values:
         return None
     unit, mean, bounds = unit_of(column.metric), fmean(values), mean_interval(values)
     interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
-    return ValueCell(unit.factor * mean, unit.write(mean), interval)
+    return ShownValue(unit.factor * mean, unit.write(mean), interval)
 
 
-def _images(run: RunRecord) -> ValueCell | None:
+def _images(run: RunRecord) -> ShownValue | None:
     """Return how many images training forwarded; None where neither the study nor the run says how many it trained on.
 
     The catalogue of the study does not know the size of a folder or of a registered dataset.
@@ -179,7 +179,7 @@ def _images(run: RunRecord) -> ValueCell | None:
     if images is None:
         return None
     count = images * _forwarded(run)
-    return ValueCell(count, f"{count / 1e6:.3g} M", "")
+    return ShownValue(count, f"{count / 1e6:.3g} M", "")
 
 
 def _forwarded(run: RunRecord) -> float:

@@ -21,7 +21,7 @@ LEAST_P = 0.001
 ON_SHIFT = {"accuracy": ("accuracy", "none"), **CALIBRATION}
 """Metrics of the table of corruptions by title: metric and posthoc."""
 
-Compact = list[float | int | None]
+ScriptCell = list[float | int | None]
 """A cell for the script: mean, standard deviation, n, p against the reference, verdict (1 better, -1 worse, 0 neither),
 marks (1 best single model, 2 best of all, 3 both) and, if there is one, the paper's number."""
 
@@ -33,7 +33,7 @@ def script_data(results: Results) -> dict[str, Any]:
         runs = [setting.of(label) for label in setting.labels]
         settings.append(
             {
-                **Cells(setting.labels, setting.aggregation).data(),
+                **ScriptTables(setting.labels, setting.aggregation).data(),
                 "curves": [pooled_history([run.history for run in group]) for group in runs],
                 "mixing": _mixing(setting),
                 **pooled_figures([[run.figures for run in group if run.figures] for group in runs]),
@@ -53,16 +53,16 @@ def script_constants() -> dict[str, Any]:
     }
 
 
-def compact(cell: Cell | None) -> Compact | None:
+def script_cell(cell: Cell | None) -> ScriptCell | None:
     """Return a cell as the script takes it, in its unit.
 
-    >>> compact(Cell(0.92, 0.01, 3, best=True))
+    >>> script_cell(Cell(0.92, 0.01, 3, best=True))
     [92.0, 1.0, 3, None, 0, 1]
     """
     if cell is None:
         return None
     factor = cell.unit.factor
-    shown: Compact = [
+    shown: ScriptCell = [
         round(factor * cell.mean, 2),
         round(factor * cell.std, 2) if cell.n > 1 else None,
         cell.n,
@@ -74,8 +74,8 @@ def compact(cell: Cell | None) -> Compact | None:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The cells of the tables and curves that come from rows. labels: the methods, or models, that are compared."""
+class ScriptTables:
+    """What the script draws of rows: tables to switch, and curves. labels: the methods or models compared."""
 
     labels: Sequence[str]
     aggregation: Aggregation
@@ -91,10 +91,10 @@ class Cells:
             "calibration": self.calibration(),
         }
 
-    def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
+    def column(self, quantities: Sequence[Quantity]) -> list[ScriptCell | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
         cells = self.aggregation.column(quantities)
-        return [compact(cells.get(label)) for label in self.labels]
+        return [script_cell(cells.get(label)) for label in self.labels]
 
     def families(self) -> dict[str, tuple[list[str], list[int]]]:
         """Return the corruptions, in the order of the rows, and the severities of every shifted family."""
