@@ -25,7 +25,7 @@ from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.mixing import to_float
-from regmixup.networks.precision import Precision, autocast, memory_format, products
+from regmixup.networks.precision import Precision, autocast, float32_products, memory_format
 from regmixup.predictions.predict import BATCH_SIZES, store_predictions
 from regmixup.study.planned_run import Evaluation
 from regmixup.training.run import Run
@@ -51,7 +51,7 @@ def forward_passes(run: Run, name: str, root: Path | None) -> Callable[[], None]
 
     @torch.no_grad()
     def passes() -> None:
-        with products(run.predicts_in), autocast(run.predicts_in, DEVICE):
+        with float32_products(run.predicts_in), autocast(run.predicts_in, DEVICE):
             for batch in batches:
                 model(to_float(batch))
 

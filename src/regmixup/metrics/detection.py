@@ -86,7 +86,7 @@ class ScorePair:
         return self.inside.weight_below(scores), self.inside.weight_below(scores, tied=True)
 
     @cached_property
-    def won(self) -> Tensor:
+    def twice_won(self) -> Tensor:
         """(R, 1): twice the number of pairs in which the score outside is the larger, where a tie is half a pair."""
         below, below_or_tied = self.weight_below
         return ((below + below_or_tied) * self.outside.times).sum(dim=1, keepdim=True)
@@ -105,7 +105,7 @@ def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Va
     0.75
     """
     pair = ScorePair.of(id_scores, ood_scores)
-    return pair.value(pair.won / (2 * pair.inside.total * pair.outside.total))
+    return pair.value(pair.twice_won / (2 * pair.inside.total * pair.outside.total))
 
 
 def aupr(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.pieces import map_pieces, precise
 from regmixup.metrics.ranked import Ranked, Value
 from regmixup.types import as_tensor
 
@@ -59,7 +59,7 @@ class Outcomes:
                 brier=_distances_to_label(precise(part), classes) if terms else None,
             )
 
-        return cls.joined(in_order(read, probs, _PIECE))
+        return cls.joined(map_pieces(read, probs, _PIECE))
 
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:

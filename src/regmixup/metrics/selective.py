@@ -84,7 +84,7 @@ def augrc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     """
     pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside.total, pair.outside.total
-    twice = 2 * right * wrong - pair.won + wrong**2
+    twice = 2 * right * wrong - pair.twice_won + wrong**2
     return pair.value(twice / (2 * (right + wrong) ** 2))
 
 

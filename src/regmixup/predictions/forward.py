@@ -13,7 +13,7 @@ from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import to_float
 from regmixup.networks.gp_head import GaussianProcess
 from regmixup.networks.outputs import logits_of
-from regmixup.networks.precision import autocast, check_precision, products
+from regmixup.networks.precision import autocast, check_precision, float32_products
 from regmixup.types import Precision, Predictions, Role, as_tensor, is_whole
 
 
@@ -58,7 +58,7 @@ def predict_batches(
     with hook, _evaluation_mode(model):
         for batch in batches:
             x, y = pair_of(batch, dataset, labelled=labelled)
-            with products(precision), autocast(precision, device):
+            with float32_products(precision), autocast(precision, device):
                 logits.append(logits_of(model, to_float(x.to(device, non_blocking=True))).float())
             labels.append(y.cpu())
     if not logits:

@@ -20,7 +20,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
-from regmixup.metrics.pieces import ahead
+from regmixup.metrics.pieces import map_ahead
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import memory_format
 from regmixup.posthoc import ensemble
@@ -156,7 +156,7 @@ def _predict_each(
         _ = source.fingerprint  # which takes longer than a GPU's forward passes
         return source
 
-    for name, source in zip(names, ahead(read_images, names, most=_AHEAD), strict=True):
+    for name, source in zip(names, map_ahead(read_images, names, most=_AHEAD), strict=True):
         yield name, _predict(run, model, name, source, ranks, features)
 
 

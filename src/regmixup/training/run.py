@@ -18,7 +18,7 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import autocast, products
+from regmixup.networks.precision import autocast, float32_products
 from regmixup.predictions.predict import PredictOptions, predict_all
 from regmixup.storage import owning, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
@@ -181,7 +181,7 @@ class Run:
         model = model.to(device).eval()
         if self.batch_norm != "trained":
             images = data.load(self.config.train_set, root=root)
-            with products(self.predicts_in), autocast(self.predicts_in, device), refreshing(model):
+            with float32_products(self.predicts_in), autocast(self.predicts_in, device), refreshing(model):
                 self._forward_train_set(model, images, device)
         return model
 

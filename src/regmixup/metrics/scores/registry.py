@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup import plugins
-from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.pieces import map_pieces, precise, select_samples
 from regmixup.metrics.scores import logit_scores
 from regmixup.metrics.scores.features import KNN, FittedScore, default_k
 from regmixup.metrics.scores.head_scores import ASH, FDBD, SCALE, NNGuide, ReAct, ViM
@@ -157,7 +157,7 @@ def score_all(predictions: Predictions, fitted: Mapping[str, FittedScore] | None
     names = available(predictions)
 
     def score(rows: slice) -> dict[str, Tensor]:
-        part = some_samples(predictions, rows)
+        part = select_samples(predictions, rows)
         softmax = Softmax(part.logits)
         inputs: dict[str, Any] = {
             "logits": softmax,
@@ -166,22 +166,8 @@ def score_all(predictions: Predictions, fitted: Mapping[str, FittedScore] | None
         }
         return {name: REGISTRY[name].function(inputs[REGISTRY[name].reads]) for name in names}
 
-    parts = list(in_order(score, predictions.logits, _CHUNK))
+    parts = list(map_pieces(score, predictions.logits, _CHUNK))
     scores = {name: torch.cat([part[name] for part in parts]) for name in names}
     if fitted and predictions.features is not None:
         scores |= {name: of_features(predictions.features) for name, of_features in fitted.items()}
     return scores
-
-
-def some_samples(predictions: Predictions, chosen: slice | Tensor) -> Predictions:
-    """Return some of the samples, a slice or a mask, with what metrics and scores that are not fitted need."""
-    probs, members = predictions.probs, predictions.member_logits
-    return Predictions(
-        predictions.logits[chosen],
-        predictions.labels[chosen],
-        probs=probs[chosen] if probs is not None else None,
-        member_logits=members[:, chosen] if members is not None else None,
-        dataset=predictions.dataset,
-        role=predictions.role,
-        info=predictions.info,
-    )
