@@ -15,7 +15,7 @@ from regmixup.deployment.calibration import (
     fewest_images,
     fit_temperature,
     halves,
-    wrong,
+    misclassified,
 )
 from regmixup.metrics import auroc
 from regmixup.metrics.scores import SCORES
@@ -142,7 +142,7 @@ class TestCalibration:
         assert better.temperature == fitted.temperature
         assert better.threshold >= fitted.threshold
         assert fitted.promise.images == len(second) == 500
-        assert (fitted.images, fitted.errors) == (500, int(wrong(first).sum()))
+        assert (fitted.images, fitted.errors) == (500, int(misclassified(first).sum()))
         assert fitted.threshold <= Calibration().fit(first).threshold
 
     def test_the_split_is_a_partition_that_the_number_of_images_decides(self):

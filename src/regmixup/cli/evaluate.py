@@ -159,11 +159,11 @@ def _load_model(verb: EvaluateVerb, test: Path, prefix: str = "") -> ModelPredic
     run = _find_run(test)
     return ModelPredictions(
         name=test.stem if run is None else run.name,
-        test=_load(verb, test, verb.labels),
-        validation=_load(verb, val) if val is not None else None,
-        train=_load(verb, train) if train is not None else None,
-        shift=[_load(verb, path) for path in shift],
-        ood=[_load(verb, path, labelled=False) for path in ood],
+        test=_read_file(verb, test, verb.labels),
+        validation=_read_file(verb, val) if val is not None else None,
+        train=_read_file(verb, train) if train is not None else None,
+        shift=[_read_file(verb, path) for path in shift],
+        ood=[_read_file(verb, path, labelled=False) for path in ood],
     )
 
 
@@ -231,7 +231,7 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     print(f"page  {verb.html}")
 
 
-def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
+def _read_file(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
     """Read predictions. Where a file can be read in several ways, print which was taken."""
     predicted = predictions.load(path, labels=labels, columns=verb.columns, labelled=labelled)
     if "read_as" in predicted.info:

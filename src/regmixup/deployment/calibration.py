@@ -105,7 +105,7 @@ def choose_score(logits: Tensor, ood_logits: Tensor | None) -> ScoreChoice:
     return ScoreChoice(aurocs=aurocs, images=len(logits), ood_images=len(ood_logits))
 
 
-def wrong(predictions: Predictions) -> Tensor:
+def misclassified(predictions: Predictions) -> Tensor:
     """Return where the largest logit is not the label's, (N,)."""
     return predictions.logits.argmax(dim=1) != predictions.labels
 
@@ -188,7 +188,7 @@ class Calibration:
             temperature=fit_temperature(first),
             threshold=float(accepting_thresholds(SCORES[score](first.logits), [self.acceptance])[0]),
             images=len(first),
-            errors=int(wrong(first).sum()),
+            errors=int(misclassified(first).sum()),
             choice=choice,
         )
         if self.risk is not None:
@@ -202,8 +202,8 @@ class Calibration:
     def _keep_risk(self, score: str, first: Predictions, second: Predictions, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
         scores, other_scores = (SCORES[score](part.logits).double() for part in (first, second))
-        sequence = threshold_sequence(scores, wrong(first), risk=risk, most=self.acceptance, images=len(second))
-        accepted, errors = counts(sequence, other_scores, wrong(second))
+        sequence = threshold_sequence(scores, misclassified(first), risk=risk, most=self.acceptance, images=len(second))
+        accepted, errors = counts(sequence, other_scores, misclassified(second))
         passed = passing(accepted, errors, risk=risk, confidence=self.confidence)
         if passed == 0:
             raise NoPromiseError(

@@ -23,7 +23,7 @@ from regmixup.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class CardContents:
     """The contents of a card: the run and its record, that of `finetune` and the predictor if any, and results."""
 
     run: Run
@@ -61,7 +61,7 @@ class Contents:
         return f"{library}sha256:{first['sha256']}"
 
 
-def card(contents: Contents) -> str:
+def render_card(contents: CardContents) -> str:
     """Return the whole card. Only here are reports imported, which takes a while."""
     from regmixup.report.evaluation_page import summarize, units
 

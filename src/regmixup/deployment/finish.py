@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds, wrong
+from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds, misclassified
 from regmixup.deployment.detection import describe_detection, measure_detection, predict_outliers
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
@@ -68,8 +68,8 @@ def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, d
     """Count the validation images that make choices, and those of them that each model has right."""
     counts = {}
     for name, predictions in validation.items():
-        choosing = job.choosing(predictions)
-        right, images = int((~wrong(choosing)).sum()), len(choosing)
+        choosing = job.part_that_chooses(predictions)
+        right, images = int((~misclassified(choosing)).sum()), len(choosing)
         job.say(f"{name:<13}{percent(right / images)} of {images} validation images right")
         counts[name] = {"right": right, "images": images}
     return counts
@@ -136,7 +136,7 @@ def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
         if row.metric in _METRICS:
             key = row.metric if row.posthoc == "none" else f"{row.metric}_calibrated"
             metrics[key] = {"value": row.value, "low": row.low, "high": row.high}
-    accepted, right = predictor.module.decide(test.logits.double())["accepted"], ~wrong(test)
+    accepted, right = predictor.module.decide(test.logits.double())["accepted"], ~misclassified(test)
     counts = {"accepted": accepted, "accepted_right": accepted & right, "right": right}
     return {"images": len(test), **metrics, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
 
