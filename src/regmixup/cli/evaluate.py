@@ -190,11 +190,11 @@ def _rename(model: ModelPredictions, name: str, ood_names: Sequence[str]) -> Mod
 
 def _show_summary(console: Console, measured: Measured) -> None:
     """Print what to read first: a line per quantity, with the interval of the value or of the difference."""
-    from regmixup.report.evaluation_page import model_names, summarize, units
+    from regmixup.report.evaluation_page import describe_units, model_names, summarize
 
     lines, names = summarize(measured), model_names(measured)
     two, test = len(names) > 1, measured.models[0].test
-    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {units(lines)}"
+    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {describe_units(lines)}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in (*names, "difference") if two else ("value",):

@@ -63,14 +63,14 @@ class CardContents:
 
 def render_card(contents: CardContents) -> str:
     """Return the whole card. Only here are reports imported, which takes a while."""
-    from regmixup.report.evaluation_page import summarize, units
+    from regmixup.report.evaluation_page import describe_units, summarize
 
     predictor = contents.predictor
     score = predictor.score if predictor is not None else deployed_score(contents.run.config.objective)
     return _TEMPLATES.get_template("card.md").render(
         card=contents,
         summaries=[(measured.models[0].test, summarize(measured, score, score)) for measured in contents.results],
-        units=units,
+        describe_units=describe_units,
         about_intervals=BINNED_INTERVALS,
     )
 

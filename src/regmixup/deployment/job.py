@@ -171,10 +171,7 @@ def suggest_batch(images: int, most: int = 32) -> int:
     ([32, 31, 31, 7, 1], 1)
     """
     largest = min(most, images)
-    for size in range(largest, 1, -1):
-        if images % size != 1:
-            return size
-    return largest
+    return next((size for size in range(largest, 1, -1) if images % size != 1), largest)
 
 
 @dataclass(frozen=True)

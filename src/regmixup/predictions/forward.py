@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import to_float
+from regmixup.networks.contract import evaluation_mode
 from regmixup.networks.gp_head import GaussianProcess
 from regmixup.networks.outputs import logits_of
 from regmixup.networks.precision import autocast, check_precision, float32_products
@@ -55,7 +56,7 @@ def predict_batches(
 
     # What reaches the head, whatever `forward` does before it; one pass gives all.
     hook = head.register_forward_pre_hook(collect) if head is not None else nullcontext()
-    with hook, _evaluation_mode(model):
+    with hook, evaluation_mode(model):
         for batch in batches:
             x, y = pair_of(batch, dataset, labelled=labelled)
             with float32_products(precision), autocast(precision, device):
@@ -89,18 +90,6 @@ def _linear_weights(head: nn.Module | None) -> dict[str, Tensor]:
         return {}
     weights = {"head_weight": head.weight, "head_bias": head.bias}
     return {name: tensor.detach().float().cpu().clone() for name, tensor in weights.items() if tensor is not None}
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Set a model to evaluation mode; at the end every module is back in the mode that it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:

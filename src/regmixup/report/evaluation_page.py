@@ -177,7 +177,7 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     return lines
 
 
-def units(lines: Sequence[SummaryLine]) -> str:
+def describe_units(lines: Sequence[SummaryLine]) -> str:
     """Return the units of a summary in words: "in percent but for T, NLL (nats)"."""
     return units_of({line.title: line.quantity.metric for line in lines})
 
@@ -334,7 +334,7 @@ def _remarks(measured: Measured) -> Iterator[str]:
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
-    names, caption = model_names(measured), units(lines)
+    names, caption = model_names(measured), describe_units(lines)
     caption = caption[0].upper() + caption[1:]  # not `capitalize`, which makes small letters of the names in it
     heads = ["value"]
     if len(names) > 1:

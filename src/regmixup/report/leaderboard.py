@@ -57,10 +57,10 @@ def leaderboard(setting: Setting) -> Leaderboard:
     columns = _columns(setting)
     lines: dict[str, list[ShownValue | None]] = {}
     for label in setting.labels:
-        runs = setting.of(label)
+        runs = setting.runs_of(label)
         minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
         measured = [_measured(setting, column, label) for column in columns]
-        lines[label] = [*measured, _images(runs[0]), ShownValue(minutes, f"{minutes:.1f}", "")]
+        lines[label] = [*measured, _images_forwarded(runs[0]), ShownValue(minutes, f"{minutes:.1f}", "")]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     units = units_of({column.title: column.metric for column in columns})
     caption = (
@@ -100,7 +100,7 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
         for label, rank in zip(values, rankdata(means), strict=True):
             ranks[label].append(float(rank))
     mean_rank = {label: fmean(of_label) for label, of_label in ranks.items()}
-    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _forwarded(setting.of(label)[0])))
+    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _images_per_train_image(setting.runs_of(label)[0])))
     return {label: mean_rank[label] for label in order}
 
 
@@ -110,21 +110,21 @@ def rank_caption(setting: Setting) -> str:
     if not (seeds := _shared_seeds(setting)):
         return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
     which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-    if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
+    if any(len(setting.runs_of(label)) > len(seeds) for label in setting.labels):
         which += f", which all candidates have ({_listed_seeds(setting)})"
     return f"Mean rank: {over}; {which}; of equal ones the training that forwards fewer images comes first"
 
 
 def _shared_seeds(setting: Setting) -> list[int]:
     """Return the seeds that every label has been trained with."""
-    return sorted(set.intersection(*({run.seed for run in setting.of(label)} for label in setting.labels)))
+    return sorted(set.intersection(*({run.seed for run in setting.runs_of(label)} for label in setting.labels)))
 
 
 def _listed_seeds(setting: Setting) -> str:
     """Return the seeds of most labels, then those of each label that has others: "0, 1, 2; mixup: 0, 1"."""
     seeds = {}
     for label in setting.labels:
-        seeds[label] = ", ".join(map(str, sorted(run.seed for run in setting.of(label))))
+        seeds[label] = ", ".join(map(str, sorted(run.seed for run in setting.runs_of(label))))
     usual, _ = Counter(seeds.values()).most_common(1)[0]
     return "; ".join([usual, *(f"{label}: {text}" for label, text in seeds.items() if text != usual)])
 
@@ -170,7 +170,7 @@ def _measured(setting: Setting, column: _Column, label: str) -> ShownValue | Non
     return ShownValue(unit.factor * mean, unit.write(mean), interval)
 
 
-def _images(run: RunRecord) -> ShownValue | None:
+def _images_forwarded(run: RunRecord) -> ShownValue | None:
     """Return how many images training forwarded; None where neither the study nor the run says how many it trained on.
 
     The catalogue of the study does not know the size of a folder or of a registered dataset.
@@ -178,11 +178,11 @@ def _images(run: RunRecord) -> ShownValue | None:
     images = run.train_images or run.provenance.get("train_images")
     if images is None:
         return None
-    count = images * _forwarded(run)
+    count = images * _images_per_train_image(run)
     return ShownValue(count, f"{count / 1e6:.3g} M", "")
 
 
-def _forwarded(run: RunRecord) -> float:
+def _images_per_train_image(run: RunRecord) -> float:
     """Return how many images training forwarded for each train image."""
     config = run.config
     epochs = config["epochs"] + config["cooldown_epochs"]

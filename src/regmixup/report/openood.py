@@ -56,7 +56,7 @@ def openood_rows(setting: Setting) -> list[list[str]]:
         return []
     lines = []
     for label in setting.labels:
-        config = setting.of(label)[0].config
+        config = setting.runs_of(label)[0].config
         accuracies = aggregation.values(Quantity(test, "accuracy"), label)
         about = [f"{config['epochs']} epochs, {counted(len(accuracies), 'seed')}"]
         if test != f"{family}/openood-test":

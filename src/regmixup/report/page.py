@@ -113,7 +113,7 @@ def definitions(facts: Iterable[tuple[str, str]]) -> str:
 
 def _lead(results: Results) -> str:
     labels = {run.label for run in results.runs}
-    seeds = max(len(setting.of(label)) for setting in results.settings for label in setting.labels)
+    seeds = max(len(setting.runs_of(label)) for setting in results.settings for label in setting.labels)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
     fitted = any(row.posthoc == "temperature" for row in results.rows)
     counts = f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."
@@ -156,7 +156,7 @@ def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
     configs = {}
     for label in setting.labels:
-        run = setting.of(label)[0]
+        run = setting.runs_of(label)[0]
         lacking = {name: value for name, value in LATER_FIELDS.items() if name not in run.config}
         configs[label] = {**run.config, **lacking, "posthoc": run.posthoc}
     first = configs[setting.labels[0]]

@@ -30,7 +30,7 @@ def script_data(results: Results) -> dict[str, Any]:
     """Return the data of the whole page: constants, and the figures and switchable tables of every setting."""
     settings = []
     for setting in results.settings:
-        runs = [setting.of(label) for label in setting.labels]
+        runs = [setting.runs_of(label) for label in setting.labels]
         settings.append(
             {
                 **ScriptTables(setting.labels, setting.aggregation).data(),
@@ -172,7 +172,7 @@ class ScriptTables:
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
             "paper": [self.aggregation.design.score_of(label) for label in self.labels],
-            "named": self.aggregation.design.name_scores(self.labels),
+            "named": self.aggregation.design.describe_scores(self.labels),
             "cells": cells,
         }
 
@@ -186,7 +186,7 @@ class ScriptTables:
 
 def _mixing(setting: Setting) -> list[dict[str, Any]]:
     """Return every method that mixes pairs of images, with Beta's parameter; AugMix's alpha is something else."""
-    objectives = {label: setting.of(label)[0].config["objective"] for label in setting.labels}
+    objectives = {label: setting.runs_of(label)[0].config["objective"] for label in setting.labels}
     return [
         {"method": label, **mixing_figure(float(objective["alpha"]))}
         for label, objective in objectives.items()

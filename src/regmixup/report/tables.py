@@ -138,7 +138,7 @@ class Table:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         yield f"Mean ± standard deviation (number of seeds), {self.units}."
-        if scores := self.scores():
+        if scores := self.describe_scores():
             yield f"AUROC {scores}: each method's own score."
         signs = []
         if any(cell.best for cell in cells):
@@ -155,10 +155,10 @@ class Table:
                 "comparisons of one column. Every table compares the numbers that it shows."
             )
 
-    def scores(self) -> str:
+    def describe_scores(self) -> str:
         """Say by which score each method detects, where some columns leave that to the method; "" where none does."""
         open_columns = (c.quantity.metric in DETECTION and not c.quantity.score for c in self.columns)
-        return self.design.name_scores(self.lines) if any(open_columns) else ""
+        return self.design.describe_scores(self.lines) if any(open_columns) else ""
 
 
 def tabulate(
