@@ -24,10 +24,9 @@ from regmixup.training.run import Run
 
 @dataclass(frozen=True, kw_only=True)
 class CardContents:
-    """The contents of a card: the run and its record, that of `finetune` and the predictor if any, and results."""
+    """The contents of a card: the run, its record of `finetune` and its predictor if any, and results."""
 
     run: Run
-    record: dict[str, Any]
     tuned: dict[str, Any]
     architecture: Architecture
     predictor: Predictor | None

@@ -61,7 +61,7 @@ def publish(
     `regmixup predict` and studies put them there. Constraints on the weights are baked into them.
     """
     run, folder = open_single(run), Path(folder)
-    record = run.provenance()
+    architecture = Architecture.of(run)
     if predictor is None and (run.folder / FITTED / PREDICTOR).is_file():
         predictor = Predictor.load(run.folder / FITTED, device="cpu")
     to_fit = predictor is None and calibrate
@@ -81,9 +81,8 @@ def publish(
         test = tuned["photos"]["test"]
     contents = CardContents(
         run=run,
-        record=record,
         tuned=tuned,
-        architecture=Architecture.of(run),
+        architecture=architecture,
         predictor=predictor,
         results=list(_measure(run, predictor, test)),
         name=folder.resolve().name,
@@ -155,7 +154,7 @@ def _write(contents: CardContents, model: Classifier, folder: Path) -> None:
 
 
 def _config(contents: CardContents, weights: str, feature_dim: int) -> dict[str, Any]:
-    architecture, classes = contents.architecture, contents.record["classes"]
+    architecture, classes = contents.architecture, contents.run.provenance()["classes"]
     config: dict[str, Any] = {"num_classes": len(classes), "num_features": feature_dim, "label_names": classes}
     if contents.timm:
         from regmixup.networks.timm_models import published_config

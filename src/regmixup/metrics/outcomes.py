@@ -113,7 +113,7 @@ class Outcomes:
             return float(terms.mean())
         return self.times @ terms / self.total
 
-    def value(self, values: Tensor) -> Value:
+    def result(self, values: Tensor) -> Value:
         """Return values (R,) as the result of a metric."""
         return float(values) if self.weights is None else values
 

@@ -80,11 +80,11 @@ def power_vectors(model: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def settle_vectors(model: nn.Module) -> None:
     """Iterate the vectors of all constraints for the weights that a model has, as often as at construction."""
-    for weight in model.modules():
-        if isinstance(weight, parametrize.ParametrizationList):
-            for layer in weight:
-                if isinstance(layer, _Constrained):
-                    layer.power.settle(full_precision(weight.original), layer.constraint.warmup)
+    for module in model.modules():
+        if isinstance(module, parametrize.ParametrizationList):
+            for constrained in module:
+                if isinstance(constrained, _Constrained):
+                    constrained.power.settle(full_precision(module.original), constrained.constraint.warmup)
 
 
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:

@@ -81,9 +81,10 @@ def leaderboard(setting: Setting) -> Leaderboard:
 def mean_ranks(setting: Setting) -> dict[str, float]:
     """Return the mean of each label's ranks, the best first: how a study with `rank` orders its candidates.
 
-    Labels are ranked by each of `_ranked`, 1 for the best; equal ones share their mean rank. A rank compares means over
-    the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank. Of equal
-    mean ranks the training that forwards fewer images comes first: the minutes of runs that share a device say little.
+    Labels are ranked by each of `_ranked_quantities`, 1 for the best; equal ones share their mean rank. A rank compares
+    means over the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank.
+    Of equal mean ranks the training that forwards fewer images comes first: the minutes of runs that share a device say
+    little.
     """
     from scipy.stats import rankdata  # whose import takes a second
 
@@ -91,7 +92,7 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
     if not seeds:
         return {}
     ranks: dict[str, list[float]] = {label: [] for label in setting.labels}
-    for title, quantities in _ranked(setting).items():
+    for title, quantities in _ranked_quantities(setting).items():
         values = {label: setting.aggregation.average(quantities, label) for label in setting.labels}
         if missing := [label for label, by_seed in values.items() if not by_seed.keys() >= {*seeds}]:
             raise ValueError(f"{title} must be measured for every candidate, got none for {', '.join(missing)}")
@@ -106,7 +107,7 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
 
 def rank_caption(setting: Setting) -> str:
     """Say what the mean ranks of a setting are the mean of, and over which seeds."""
-    over = f"over {', '.join(_ranked(setting))}"
+    over = f"over {', '.join(_ranked_quantities(setting))}"
     if not (seeds := _shared_seeds(setting)):
         return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
     which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
@@ -129,7 +130,7 @@ def _listed_seeds(setting: Setting) -> str:
     return "; ".join([usual, *(f"{label}: {text}" for label, text in seeds.items() if text != usual)])
 
 
-def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
+def _ranked_quantities(setting: Setting) -> dict[str, list[Quantity]]:
     """Return the ranks that count for mean ranks, each with the quantities that it is by the mean of."""
     ranked: dict[str, list[Quantity]] = {}
     for column in _columns(setting):

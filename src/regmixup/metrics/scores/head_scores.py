@@ -32,8 +32,7 @@ class LinearMap(NamedTuple):
         """Return a head of checked weights. bias: None for 0. width: D of the features, if they are known."""
         weight = precise(as_tensor("head_weight", weight).detach())
         bias = weight.new_zeros(weight.shape[:1]) if bias is None else precise(as_tensor("head_bias", bias).detach())
-        fits = weight.ndim == 2 and width in (None, weight.shape[1]) and bias.shape == weight.shape[:1]
-        if not fits:
+        if weight.ndim != 2 or width not in (None, weight.shape[1]) or bias.shape != weight.shape[:1]:
             d = "D" if width is None else width
             raise ValueError(
                 f"head_weight must be (K, {d}) for features (N, {d}) and head_bias (K,), got {tuple(weight.shape)} and "
