@@ -86,11 +86,11 @@ class _RotatingModel:
     def __call__(self, images: Tensor) -> Any:
         if self.loss is not None:
             return self.model(images)
-        clean = images[: self.count]
+        upright = images[: self.count]
         # Copies into the memory order of the images, which rot90 does not keep.
-        rotated = [torch.empty_like(clean).copy_(torch.rot90(clean, k, (2, 3))) for k in (1, 2, 3)]
+        rotated = [torch.empty_like(upright).copy_(torch.rot90(upright, k, (2, 3))) for k in (1, 2, 3)]
         features = self.model.features(torch.cat([images, *rotated]))
-        of_rotations = torch.cat([features[: len(clean)], features[len(images) :]])  # k = 0, then 1, 2, 3
-        k = torch.arange(4, device=images.device).repeat_interleave(len(clean))
+        of_rotations = torch.cat([features[: len(upright)], features[len(images) :]])  # k = 0, then 1, 2, 3
+        k = torch.arange(4, device=images.device).repeat_interleave(len(upright))
         self.loss = cross_entropy(full_precision(self.model.head.rotation(of_rotations)), k).mean()
         return self.model.head(features[: len(images)])
