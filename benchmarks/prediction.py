@@ -25,8 +25,8 @@ from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.mixing import to_float
-from regmixup.networks.precision import Precision, autocast, memory_format, products
-from regmixup.predictions.predict import BATCH_SIZES, store
+from regmixup.networks.precision import Precision, autocast, float32_products, memory_format
+from regmixup.predictions.predict import BATCH_SIZES, store_predictions
 from regmixup.study.planned_run import Evaluation
 from regmixup.training.run import Run
 
@@ -51,7 +51,7 @@ def forward_passes(run: Run, name: str, root: Path | None) -> Callable[[], None]
 
     @torch.no_grad()
     def passes() -> None:
-        with products(run.predicts_in), autocast(run.predicts_in, DEVICE):
+        with float32_products(run.predicts_in), autocast(run.predicts_in, DEVICE):
             for batch in batches:
                 model(to_float(batch))
 
@@ -68,12 +68,12 @@ def measure(config: rm.TrainConfig, precision: Precision, number: int, root: Pat
     passes()
     alone = min(seconds(passes) for _ in range(3)) * len(sets)
     test = f"{family}/test"
-    store(run, [test], root=root, device=DEVICE)
+    store_predictions(run, [test], root=root, device=DEVICE)
 
     def store_again() -> None:
         for name in sets:
             run.predictions_path(name).unlink(missing_ok=True)
-        store(run, sets, root=root, device=DEVICE)
+        store_predictions(run, sets, root=root, device=DEVICE)
 
     stored = min(seconds(store_again) for _ in range(2))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import claims
 import figures
-from archives import ALL_SCORES, C10, C100, COIN, FAMILIES, RESULTS, STEPS, WINNER, Setting, load, num_seeds, trained
+from archives import ALL_SCORES, C10, C100, COIN, FAMILIES, RESULTS, WINNER, Setting, load, num_seeds, trained
 from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, difference, mean_of, welch, with_holm
 
 from regmixup.names import signed

@@ -67,7 +67,8 @@ class Claim:
             "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
             "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
             "AdaECE with T": "better calibrated with T",
-            "shift AdaECE with T": "better calibrated with T under corruption", FISHER[0]: "better separated (Fisher) under corruption",
+            "shift AdaECE with T": "better calibrated with T under corruption",
+            FISHER[0]: "better separated (Fisher) under corruption",
         }.get(kind, "better at detection")  # fmt: skip
         if self.worse:
             better = better.replace("more accurate", "less accurate").replace("better", "worse")

@@ -144,8 +144,8 @@ def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generato
 def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
     """Return CutMix's rectangle for each lambda: (..., 4) int64 as top, bottom, left, right.
 
-    The sides are int(side * sqrt(1 - lam)), the centre is uniform over the pixels, and the rectangle is clipped to
-    the image, so its area can be smaller than 1 - lam: recompute lambda with `box_lam`.
+    The sides are int(side * sqrt(1 - lam)), an odd one 1 less, the centre is uniform over the pixels, and the rectangle
+    is clipped to the image, so its area can be smaller than 1 - lam: recompute lambda with `box_lam`.
 
     >>> sample_box(torch.tensor(0.75, dtype=torch.float64), (8, 8), torch.Generator().manual_seed(3))
     tensor([0, 2, 0, 4])

@@ -6,7 +6,7 @@
     checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
     provenance.json                  versions, device, data, seconds; training has ended: write_provenance
     events.out.tfevents.*            curves, where asked for: training.train.draw_curves
-    predictions/*.safetensors        one file per dataset: predictions.predict.store
+    predictions/*.safetensors        one file per dataset: predictions.predict.store_predictions
     predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
     rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.evaluate_run.evaluate_run
     figures-STEM.json                the data of its figures: the same

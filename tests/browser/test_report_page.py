@@ -15,7 +15,7 @@ from regmixup.evaluation.compare import measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.predictions.store import load
-from regmixup.report.evaluation_page import assemble_page, write_page
+from regmixup.report.evaluation_page import models_page, write_page
 from regmixup.report.output import write_report
 from regmixup.report.results import load_results
 from tests.browser.chromium import Chromium, find_browser
@@ -273,7 +273,7 @@ def photographs(results, tmp_path_factory):
     images = {"digits/test": [np.full((300, 200), place % 256, np.uint8) for place in range(899)]}
     test = ModelPredictions(test=load(folder / "digits__test.safetensors"))
     measured = measure_models(test, bootstrap=Bootstrap(resamples=20))
-    path.write_text(assemble_page(measured, images=images, classes=classes, history=history))
+    path.write_text(models_page(measured, images=images, classes=classes, history=history))
     return path
 
 

@@ -15,7 +15,7 @@ from regmixup.deployment.calibration import (
     fewest_images,
     fit_temperature,
     halves,
-    wrong,
+    misclassified,
 )
 from regmixup.metrics import auroc
 from regmixup.metrics.scores import SCORES
@@ -42,8 +42,8 @@ def promised(rate, images, generator):
     """Return the threshold that passes, or None."""
     first, second = (simulate(rate, images, generator) for _ in range(2))
     sequence = calibration.threshold_sequence(*first, risk=RISK, most=0.95, images=images)
-    accepted, errors = calibration.counts(sequence, *second)
-    passed = calibration.passing(accepted, errors, risk=RISK, confidence=1 - DELTA)
+    accepted, errors = calibration.count_accepted(sequence, *second)
+    passed = calibration.count_passing(accepted, errors, risk=RISK, confidence=1 - DELTA)
     return float(sequence[passed - 1]) if passed else None
 
 
@@ -51,8 +51,8 @@ def scanned(rate, images, generator):
     """Return the largest threshold that passes a test of its own, as if it had been the only one; or None."""
     scores, wrong = simulate(rate, images, generator)
     thresholds = scores.sort().values
-    accepted, errors = calibration.counts(thresholds, scores, wrong)
-    good = calibration.tail(errors, accepted, RISK) <= DELTA
+    accepted, errors = calibration.count_accepted(thresholds, scores, wrong)
+    good = calibration.binomial_tail(errors, accepted, RISK) <= DELTA
     return float(thresholds[good.nonzero().max()]) if bool(good.any()) else None
 
 
@@ -87,7 +87,7 @@ def test_the_tail_is_the_binomial_one():
     errors, accepted = torch.tensor([0, 3, 50, 0]), torch.tensor([149, 200, 60, 0])
     for risk in (0.02, 0.3):
         expected = torch.from_numpy(binom.cdf(errors.numpy(), accepted.numpy(), risk))
-        torch.testing.assert_close(calibration.tail(errors, accepted, risk), expected, rtol=1e-10, atol=0)
+        torch.testing.assert_close(calibration.binomial_tail(errors, accepted, risk), expected, rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize(("risk", "confidence", "images"), [(0.02, 0.95, 149), (0.01, 0.95, 299), (0.5, 0.5, 1)])
@@ -142,7 +142,7 @@ class TestCalibration:
         assert better.temperature == fitted.temperature
         assert better.threshold >= fitted.threshold
         assert fitted.promise.images == len(second) == 500
-        assert (fitted.images, fitted.errors) == (500, int(wrong(first).sum()))
+        assert (fitted.images, fitted.errors) == (500, int(misclassified(first).sum()))
         assert fitted.threshold <= Calibration().fit(first).threshold
 
     def test_the_split_is_a_partition_that_the_number_of_images_decides(self):

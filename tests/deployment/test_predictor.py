@@ -275,7 +275,7 @@ class TestExports:
         assert np.array_equal(accepted, predictor(val.images).accepted.numpy())
 
     def test_the_files_say_what_they_are(self, predictor, exported):
-        facts = {**exporting.plain(predictor), "architecture": None, "pixels": "uint8"}
+        facts = {**exporting.encode_facts(predictor), "architecture": None, "pixels": "uint8"}
         assert {"class_names", "input_shape", "transform", "temperature", "score", "threshold"} <= facts.keys()
         extra = {"metadata.json": ""}
         torch.export.load(exported / "model.pt2", extra_files=extra)

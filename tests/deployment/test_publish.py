@@ -214,7 +214,7 @@ class TestErrors:
         assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
     def test_a_failure_leaves_an_empty_folder(self, run, tmp_path, monkeypatch):
-        monkeypatch.setattr(module, "card", lambda contents: 1 / 0)
+        monkeypatch.setattr(module, "render_card", lambda contents: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             publish(run, tmp_path)
         assert not list(tmp_path.iterdir())

@@ -29,7 +29,7 @@ def test_counts_depend_on_seed_stream_and_size_alone():
 
 def test_many_resamples_are_drawn_in_pieces_without_a_seam(monkeypatch):
     whole = Bootstrap(resamples=50).counts(40)
-    monkeypatch.setattr("regmixup.metrics.bootstrap._CHUNK", 7 * 40)
+    monkeypatch.setattr("regmixup.metrics.bootstrap._PIECE", 7 * 40)
     assert torch.equal(Bootstrap(resamples=50).counts(40), whole)
 
 

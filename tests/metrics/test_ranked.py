@@ -82,7 +82,7 @@ def test_chunks_join_without_a_seam(monkeypatch):
         return outcomes | resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
 
     whole = both()
-    monkeypatch.setattr("regmixup.metrics.bootstrap._CHUNK", 200)
+    monkeypatch.setattr("regmixup.metrics.bootstrap._PIECE", 200)
     for name, values in both().items():
         torch.testing.assert_close(values, whole[name], rtol=1e-13, atol=1e-13)
 

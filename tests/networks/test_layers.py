@@ -28,7 +28,7 @@ def images(*shape, seed=0):
 @pytest.fixture
 def as_if_compiled(monkeypatch):
     """The forms of a compiled step, whatever the device and the precision."""
-    monkeypatch.setattr(layers, "_pays", lambda x: True)
+    monkeypatch.setattr(layers, "_in_compiled_step", lambda x: True)
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 6, 1, 1)])

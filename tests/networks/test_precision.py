@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regmixup.networks.precision import cudnn, products
+from regmixup.networks.precision import cudnn, float32_products
 
 BACKENDS = torch.backends
 
@@ -46,7 +46,7 @@ def user(request):
 )
 def test_products_and_convolutions_are_rounded_as_the_precision_says(user, precision, expected):
     before = settings()
-    with cudnn(benchmark=True), products(precision), cudnn(benchmark=False):
+    with cudnn(benchmark=True), float32_products(precision), cudnn(benchmark=False):
         assert settings() == expected
     assert settings() == before
     if user.startswith("old"):  # who uses the old names reads them again

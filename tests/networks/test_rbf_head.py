@@ -76,6 +76,14 @@ def test_a_network_moves_its_centroids_by_evaluation_features_of_the_clean_image
     assert not model.finalize(pytest.fail("must not look at the images") for _ in range(1))
 
 
+def test_layers_that_a_user_has_put_in_evaluation_mode_stay_there():
+    model = build("small", num_classes=3, in_channels=1, head=RBFHead())
+    frozen = model.backbone[1].eval()
+    model.after_step(torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2]))
+    assert model.backbone.training
+    assert not frozen.training
+
+
 def test_autocast_leaves_the_kernels_in_float32():
     torch.manual_seed(0)
     rbf, z = RBFHead().build(16, 3), torch.randn(4, 16)

@@ -103,8 +103,8 @@ class TestPredictive:
         many = linear_head(50, seed=3)
         fitted = LastLayerLaplace(prior_variance=1.0, samples=5).fit(train=TRAIN)
         whole = fitted(many).probs
-        monkeypatch.setattr(predictive, "_CHUNK", 1)
-        monkeypatch.setattr(laplace, "_CHUNK", 1)
+        monkeypatch.setattr(predictive, "_PIECE", 1)
+        monkeypatch.setattr(laplace, "_PIECE", 1)
         torch.testing.assert_close(fitted(many).probs, whole, rtol=0, atol=1e-13)
 
     @pytest.mark.parametrize("kept", [0, 2 * 16 * 8 * 3, 2**28])
@@ -112,7 +112,7 @@ class TestPredictive:
         """40 rows are 3 pieces of 16; those that are not kept are drawn again, and nothing else changes."""
         sets = [linear_head(40, seed=seed) for seed in (1, 2)]
         method = LastLayerLaplace(prior_variance=1.0, samples=8)
-        monkeypatch.setattr(predictive, "_CHUNK", 16 * 8 * 3)
+        monkeypatch.setattr(predictive, "_PIECE", 16 * 8 * 3)
         alone = [method.fit(train=TRAIN)(predictions, t).probs for predictions in sets for t in (1.0, 2.0)]
         drawn, randn = [], torch.randn
         monkeypatch.setattr(predictive, "_KEPT", kept)

@@ -56,7 +56,7 @@ class TestMonteCarlo:
         p = uncertain(75, classes, dtype=dtype)
         whole = sampled(p.logits, p.logit_variance, samples=samples)
         for chunk in (1, 16 * samples * classes, 50 * samples * classes):
-            monkeypatch.setattr(predictive, "_CHUNK", chunk)
+            monkeypatch.setattr(predictive, "_PIECE", chunk)
             assert torch.equal(sampled(p.logits, p.logit_variance, samples=samples), whole)
         assert torch.equal(sampled(p.logits[:21], p.logit_variance[:21], samples=samples), whole[:21])
 

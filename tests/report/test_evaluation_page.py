@@ -16,7 +16,7 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.metrics.scores import REGISTRY
 from regmixup.predictions.store import load
-from regmixup.report.evaluation_page import MEANINGS, assemble_page, summarize, write_page
+from regmixup.report.evaluation_page import MEANINGS, models_page, summarize, write_page
 from regmixup.report.page import PageSection
 from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
@@ -97,7 +97,7 @@ def test_the_script_gets_intervals_differences_and_both_models(two):
 def test_without_a_bootstrap_a_difference_has_no_brackets(two):
     measured, _ = two
     plain = replace(measured, bootstrap=None, differences={at: Difference(0.01) for at in measured.differences})
-    (setting,) = data_of(assemble_page(plain))["settings"]
+    (setting,) = data_of(models_page(plain))["settings"]
     assert setting["detection"]["cells"]["auroc"]["entropy"][0][0][7][1:] == ["+1.00"]
 
 
@@ -135,7 +135,7 @@ def test_one_model_from_a_file_or_from_memory_gives_the_same_page(tmp_path):
     assert setting["detection"]["first"] in setting["scores"][0]  # what the figure of risk draws
     more = PageSection("more", "More", "<p>of mine</p>")
     measured = measure_models(ModelPredictions(test=given), bootstrap=None)
-    other = assemble_page(measured, lead="First.", sections=[more])
+    other = models_page(measured, lead="First.", sections=[more])
     assert "95 % interval" not in other
     assert '<p class="lead">First.</p>' in other
     assert '<p class="lead">120 test images of 3 classes.</p>' in text
@@ -147,7 +147,7 @@ def test_one_model_begins_with_what_it_answers_and_every_metric_is_explained_as_
     history = [{"epoch": epoch, "loss": 1 / epoch, "val_nll": 2 / epoch} for epoch in (1, 2, 3)]
     images = {"toy/test": IMAGES, "far": IMAGES}
     measured = measure_models(subject, bootstrap=QUICK)
-    text = assemble_page(measured, images=images, history=history)
+    text = models_page(measured, images=images, history=history)
     order = ["answers", "mistakes", "classes", "training", "results", "detection", "calibration", "sources"]
     places = [text.index(f'<section id="{name}"') for name in order]
     assert places == sorted(places)
@@ -171,8 +171,8 @@ def test_one_model_begins_with_what_it_answers_and_every_metric_is_explained_as_
 
 
 def test_what_says_nothing_of_one_model_or_of_few_images_is_left_out(two):
-    one = assemble_page(measure_models(model("mine", 1), bootstrap=None))
-    few = assemble_page(measure_models(ModelPredictions(test=predicted("test", 2.0, 1, count=49)), bootstrap=None))
+    one = models_page(measure_models(model("mine", 1), bootstrap=None))
+    few = models_page(measure_models(ModelPredictions(test=predicted("test", 2.0, 1, count=49)), bootstrap=None))
     figures = [set(re.findall(r'<figure data-figure="(\w+)"', text)) for text in (two[1], one, few)]
     assert figures[0] - figures[1] == {"tradeoff"}
     assert figures[2] == {"risk"}
@@ -185,7 +185,7 @@ def test_the_sources_are_words(two):
         return unescape(re.findall(r"<dd>(.*?)</dd>", text.partition('<section id="sources"')[2])[0])
 
     given = ModelPredictions(test=predicted("test", 2.0, 1), temperature=0.965)
-    assert sources(assemble_page(measure_models(given, bootstrap=None))) == "120 test images; temperature 0.965, given"
+    assert sources(models_page(measure_models(given, bootstrap=None))) == "120 test images; temperature 0.965, given"
     said = sources(two[1]).split("; ")
     assert said[:2] == ["test images: toy/test (120)", "validation images: toy/val (120)"]
     assert said[3] == "OOD images: far (90)"
@@ -220,7 +220,7 @@ def test_probabilities_alone_are_summarised_by_entropy_and_msp(tmp_path):
     scores = {line.title: line.quantity.score for line in summarize(measured) if line.quantity.score}
     by = {"AUROC by entropy, far": "entropy", "AUROC by MSP, far": "max_probability"}
     assert scores == {"AURC by MSP": "max_probability", **by}
-    assert all(title in assemble_page(measured) for title in scores)
+    assert all(title in models_page(measured) for title in scores)
     assert [line.title for line in summarize(measured, "gen") if "AUROC" in line.title] == ["AUROC by gen, far"]
 
 

@@ -77,10 +77,10 @@ def test_the_sets_of_a_mean_are_named_and_those_that_it_lacks(setting):
 def test_cost_is_images_forwarded_and_minutes_as_recorded(setting):
     board = leaderboard(setting)
     images = column(board, "images forwarded")
-    first = setting.of("dnn")[0]
+    first = setting.runs_of("dnn")[0]
     assert images["dnn"].value == first.train_images * first.config["epochs"]
     assert images["regmixup"].value == 2 * images["dnn"].value
-    seconds = [run.provenance["seconds"] for run in setting.of("dnn")]
+    seconds = [run.provenance["seconds"] for run in setting.runs_of("dnn")]
     assert column(board, "minutes")["dnn"].value == pytest.approx(np.mean(seconds) / 60)
     own = replace(setting, runs=[replace(run, train_images=None) for run in setting.runs])  # as of a registered set
     assert column(leaderboard(own), "images forwarded") == images

@@ -173,7 +173,7 @@ def test_titles_and_labels_are_text_in_every_file(hostile):
 
 def test_a_study_that_ranks_prints_its_candidates_the_best_first(written):
     console, results = Console(file=io.StringIO(), width=300, color_system=None), replace(written[0], ranked=True)
-    print_report(results, console)
+    print_report(results, [], console)
     _, _, ranking = console.file.getvalue().partition("Mean rank: over accuracy under shift, AUROC by MSP, AUGRC, NLL")
     ranks = [line.split() for line in ranking.splitlines()[1:3]]
     expected = mean_ranks(results.settings[0])
@@ -182,7 +182,7 @@ def test_a_study_that_ranks_prints_its_candidates_the_best_first(written):
 
 def test_titles_and_labels_cannot_command_a_terminal(hostile):
     console = Console(file=io.StringIO(), width=300, color_system=None)
-    print_report(hostile, console)
+    print_report(hostile, [], console)
     text = console.file.getvalue()
     assert r"\x1b]0;c\x07" in text
     assert not any(sign in text for sign in "\x1b\x07\u202e")

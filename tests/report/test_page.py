@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from regmixup.report.page import LATER_FIELDS, definitions, fill, render, sources
+from regmixup.report.page import LATER_FIELDS, definitions, fill, sources, study_page
 from regmixup.report.results import RunRecord, load_results
 from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_provenance
@@ -19,7 +19,7 @@ def results(finished_study):
 
 
 def page(results):
-    return render(results, study_tables(results))
+    return study_page(results, study_tables(results))
 
 
 class Tags(HTMLParser):

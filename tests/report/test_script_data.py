@@ -21,7 +21,7 @@ from regmixup.report.figures import (
     pooled_reliability,
 )
 from regmixup.report.results import RunRecord, load_results
-from regmixup.report.script_data import compact, script_data
+from regmixup.report.script_data import script_cell, script_data
 from regmixup.report.tables import ONE_TEMPERATURE, Column, study_tables, tabulate
 from regmixup.training.config import configure
 from regmixup.types import Row
@@ -107,12 +107,12 @@ def test_a_cell_for_the_script_has_what_the_tables_show():
         for i, v in enumerate(vs)
     ]
     table = tabulate(Aggregation(rows), [Column("ECE", Quantity("", "ece"))])
-    mean, std, n, p, verdict, marks = compact(table.lines["mixup"][0])
+    mean, std, n, p, verdict, marks = script_cell(table.lines["mixup"][0])
     assert (mean, std, n, verdict, marks) == (97.33, 0.15, 3, -1, 0)
     assert p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue, rel=0.05)
-    assert compact(table.lines["dnn"][0]) == [96.13, 0.15, 3, None, 0, 1]
-    assert compact(None) is None
-    assert compact(Cell(0.5, math.nan, 1)) == [50.0, None, 1, None, 0, 0]
+    assert script_cell(table.lines["dnn"][0]) == [96.13, 0.15, 3, None, 0, 1]
+    assert script_cell(None) is None
+    assert script_cell(Cell(0.5, math.nan, 1)) == [50.0, None, 1, None, 0, 0]
 
 
 def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
@@ -125,7 +125,7 @@ def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
     titles = [column.title for column in table.columns]
     wanted = table.lines["mixup"][titles.index("AUROC photographs")]
     cells = script_data(results)["settings"][0]["detection"]["cells"]["auroc"]
-    assert cells[""][0][1] == compact(wanted)
+    assert cells[""][0][1] == script_cell(wanted)
     assert cells[""][0][0] == cells["dempster_shafer"][0][0]
     assert cells[""][0][1][0] == cells["entropy"][0][1][0]  # the same number,
     assert cells[""][0][1][3] != cells["entropy"][0][1][3]  # beside another one of dnn

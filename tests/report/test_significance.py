@@ -99,7 +99,7 @@ def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column(posthoc, 
         *drawn({"kfac-llla": [1.2, 1.2], "mixup": [1.1, 1.1]}, metric="temperature", posthoc="temperature"),
     ]
     own = setting(rows, calibration)
-    for run in own.of("kfac-llla"):
+    for run in own.runs_of("kfac-llla"):
         run.__dict__["posthoc"] = posthoc
     table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
     assert {method: line[0].p is None for method, line in table.lines.items()} == {

@@ -11,7 +11,7 @@ import pytest
 from regmixup import metrics
 from regmixup.metrics import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.posthoc import MonteCarlo
-from regmixup.report.page import render
+from regmixup.report.page import study_page
 from regmixup.report.results import load_results
 from regmixup.report.tables import study_tables
 from regmixup.run_folder import read_figures
@@ -152,7 +152,7 @@ def test_a_study_that_stops_has_a_report_of_what_is_done(finished_study, tmp_pat
         results = load_results(collect(finished_study.study, tmp_path))
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.runs) == 1
-    assert "<dt>dnn</dt>" in render(results, study_tables(results))
+    assert "<dt>dnn</dt>" in study_page(results, study_tables(results))
 
 
 def test_a_study_that_confirms_is_not_collected_without_the_choices(finished_study):

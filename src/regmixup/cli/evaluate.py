@@ -159,11 +159,11 @@ def _load_model(verb: EvaluateVerb, test: Path, prefix: str = "") -> ModelPredic
     run = _find_run(test)
     return ModelPredictions(
         name=test.stem if run is None else run.name,
-        test=_load(verb, test, verb.labels),
-        validation=_load(verb, val) if val is not None else None,
-        train=_load(verb, train) if train is not None else None,
-        shift=[_load(verb, path) for path in shift],
-        ood=[_load(verb, path, labelled=False) for path in ood],
+        test=_read_file(verb, test, verb.labels),
+        validation=_read_file(verb, val) if val is not None else None,
+        train=_read_file(verb, train) if train is not None else None,
+        shift=[_read_file(verb, path) for path in shift],
+        ood=[_read_file(verb, path, labelled=False) for path in ood],
     )
 
 
@@ -190,11 +190,11 @@ def _rename(model: ModelPredictions, name: str, ood_names: Sequence[str]) -> Mod
 
 def _show_summary(console: Console, measured: Measured) -> None:
     """Print what to read first: a line per quantity, with the interval of the value or of the difference."""
-    from regmixup.report.evaluation_page import model_names, summarize, units
+    from regmixup.report.evaluation_page import describe_units, model_names, summarize
 
     lines, names = summarize(measured), model_names(measured)
     two, test = len(names) > 1, measured.models[0].test
-    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {units(lines)}"
+    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {describe_units(lines)}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in (*names, "difference") if two else ("value",):
@@ -213,7 +213,7 @@ def _show_summary(console: Console, measured: Measured) -> None:
 
 def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     from regmixup.report.answers import SIDE
-    from regmixup.report.evaluation_page import assemble_page
+    from regmixup.report.evaluation_page import models_page
     from regmixup.study.figures import find_images
 
     assert verb.html is not None
@@ -227,11 +227,11 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     if (run := _find_run(verb.predictions)) is not None:
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
-    write_text(verb.html, assemble_page(measured, images=looks, classes=classes if fitting else ()))
+    write_text(verb.html, models_page(measured, images=looks, classes=classes if fitting else ()))
     print(f"page  {verb.html}")
 
 
-def _load(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
+def _read_file(verb: EvaluateVerb, path: Path, labels: Path | None = None, *, labelled: bool = True) -> Predictions:
     """Read predictions. Where a file can be read in several ways, print which was taken."""
     predicted = predictions.load(path, labels=labels, columns=verb.columns, labelled=labelled)
     if "read_as" in predicted.info:

@@ -73,9 +73,9 @@ def main(args: Sequence[str]) -> None:
     if words and len(words) < len(verb.datasets):
         raise ValueError(f"datasets must be dataset names alone or image files alone, got both: {words[0]} is no file")
     if words:
-        _predict(verb)
+        _predict_datasets(verb)
     else:
-        _classify(verb)
+        _classify_files(verb)
 
 
 def _is_file(word: str) -> bool:
@@ -86,7 +86,7 @@ def _is_file(word: str) -> bool:
     return path.is_dir() and get(word) is None
 
 
-def _predict(verb: PredictVerb) -> None:
+def _predict_datasets(verb: PredictVerb) -> None:
     """Store the predictions for datasets."""
     for word in verb.datasets:
         try:
@@ -100,19 +100,19 @@ def _predict(verb: PredictVerb) -> None:
         print(printable(f"{run.predictions_path(name)}  {len(predictions)} x {predictions.logits.shape[1]}"))
 
 
-def _classify(verb: PredictVerb) -> None:
+def _classify_files(verb: PredictVerb) -> None:
     """Print a line for each file, and write the CSV file."""
     check_file("--out", verb.out, ".csv")
-    files = _listed(verb.datasets)
-    predictor = _predictor(verb)
+    files = _list_files(verb.datasets)
+    predictor = _load_predictor(verb)
     if (p := predictor.promise) is not None:
         print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
     answers = []
     try:
         with ThreadPoolExecutor() as pool:
-            for answer in pool.map(partial(_answer, predictor), files):
+            for answer in pool.map(partial(_classify_file, predictor), files):
                 answers.append(answer)
-                print(_line(answer))
+                print(_describe_answer(answer))
     finally:  # after Ctrl-C, too: it may have taken hours
         if verb.out is not None and answers:
             write_text(verb.out, csv_lines([_COLUMNS, *(answer.values() for answer in answers)]))
@@ -130,7 +130,7 @@ def _classify(verb: PredictVerb) -> None:
         raise error
 
 
-def _listed(words: Sequence[str]) -> list[Path]:
+def _list_files(words: Sequence[str]) -> list[Path]:
     """Return the files, those of folders in order of their names."""
     files: list[Path] = []
     for word in words:
@@ -144,7 +144,7 @@ def _listed(words: Sequence[str]) -> list[Path]:
     return files
 
 
-def _predictor(verb: PredictVerb) -> Predictor:
+def _load_predictor(verb: PredictVerb) -> Predictor:
     """Return the predictor of a run, or one that was saved, whose threshold is settled."""
     from regmixup.deployment.export import PREDICTOR
     from regmixup.deployment.predictor import Predictor
@@ -169,7 +169,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
     return Predictor.from_run(verb.run, **settings, root=verb.root, device=verb.device)
 
 
-def _answer(predictor: Predictor, file: Path) -> dict[str, Any]:
+def _classify_file(predictor: Predictor, file: Path) -> dict[str, Any]:
     """Return the columns for a file; one that cannot be read has an error and nothing else."""
     answer = {**dict.fromkeys(_COLUMNS, ""), "file": str(file)}
     try:
@@ -186,7 +186,7 @@ def _answer(predictor: Predictor, file: Path) -> dict[str, Any]:
     }
 
 
-def _line(answer: dict[str, Any]) -> str:
+def _describe_answer(answer: dict[str, Any]) -> str:
     file = written_out(answer["file"])  # as in the table
     if answer["error"]:
         reason = answer["error"].removeprefix(f"cannot read {answer['file']} as an image: ")

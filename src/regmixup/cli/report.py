@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from regmixup.cli.parsing import Switch, parse
 from regmixup.names import printable
 from regmixup.report.openood import write_openood
-from regmixup.report.output import print_report
+from regmixup.report.output import print_report, write_report
 from regmixup.report.results import load_results
 
 
@@ -47,4 +47,4 @@ def main(args: Sequence[str]) -> None:
         path, text = write_openood(results)
         print(printable(text, keep="\n") + str(path))
     else:
-        print_report(results, Console())
+        print_report(results, write_report(results), Console())

@@ -106,10 +106,11 @@ def main(args: Sequence[str]) -> None:
             minutes=verb.minutes,
         )
     if (folder / "rows.csv").is_file():
-        from regmixup.report.output import print_report
+        from regmixup.report.output import print_report, write_report
         from regmixup.report.results import load_results
 
-        print_report(load_results(folder), console)
+        results = load_results(folder)
+        print_report(results, write_report(results), console)
     if verb.minutes is not None:
         print(f"left   {estimate(look())}")
 

@@ -104,7 +104,7 @@ def choose_score(logits: Tensor, ood_logits: Tensor | None) -> ScoreChoice:
     return ScoreChoice(aurocs=aurocs, images=len(logits), ood_images=len(ood_logits))
 
 
-def wrong(predictions: Predictions) -> Tensor:
+def misclassified(predictions: Predictions) -> Tensor:
     """Return where the largest logit is not the label's, (N,)."""
     return predictions.logits.argmax(dim=1) != predictions.labels
 
@@ -187,7 +187,7 @@ class Calibration:
             temperature=fit_temperature(first),
             threshold=float(accepting_thresholds(SCORES[score](first.logits), [self.acceptance])[0]),
             images=len(first),
-            errors=int(wrong(first).sum()),
+            errors=int(misclassified(first).sum()),
             choice=choice,
         )
         if self.risk is not None:
@@ -201,9 +201,9 @@ class Calibration:
     def _keep_risk(self, score: str, first: Predictions, second: Predictions, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
         scores, other_scores = (SCORES[score](part.logits).double() for part in (first, second))
-        sequence = threshold_sequence(scores, wrong(first), risk=risk, most=self.acceptance, images=len(second))
-        accepted, errors = counts(sequence, other_scores, wrong(second))
-        passed = passing(accepted, errors, risk=risk, confidence=self.confidence)
+        sequence = threshold_sequence(scores, misclassified(first), risk=risk, most=self.acceptance, images=len(second))
+        accepted, errors = count_accepted(sequence, other_scores, misclassified(second))
+        passed = count_passing(accepted, errors, risk=risk, confidence=self.confidence)
         if passed == 0:
             raise NoPromiseError(
                 f"risk: nothing can be promised. At most {risk:.3g} errors among the accepted with "
@@ -278,13 +278,13 @@ def threshold_sequence(scores: Tensor, wrong: Tensor, *, risk: float, most: floa
     the share `most` here, in steps of a hundredth of `most`.
     """
     sequence = accepting_thresholds(scores, [most * step / _STEPS for step in range(1, _STEPS + 1)]).unique()
-    accepted, errors = counts(sequence, scores, wrong)
+    accepted, errors = count_accepted(sequence, scores, wrong)
     scale = images / len(scores)
-    expected = tail((errors * scale).round().long(), (accepted * scale).round().long(), risk)
+    expected = binomial_tail((errors * scale).round().long(), (accepted * scale).round().long(), risk)
     return sequence[int(expected.argmin()) :]
 
 
-def counts(thresholds: Tensor, scores: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
+def count_accepted(thresholds: Tensor, scores: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many scores each threshold (T,) accepts, and how many of these are wrong."""
     ordered, order = scores.sort()
     errors = torch.cat([wrong.new_zeros(1, dtype=torch.long), wrong[order].cumsum(0)])
@@ -292,16 +292,16 @@ def counts(thresholds: Tensor, scores: Tensor, wrong: Tensor) -> tuple[Tensor, T
     return accepted, errors[accepted]
 
 
-def passing(accepted: Tensor, errors: Tensor, *, risk: float, confidence: float) -> int:
+def count_passing(accepted: Tensor, errors: Tensor, *, risk: float, confidence: float) -> int:
     """Return how many thresholds pass one after the other, before the first that fails."""
-    passed = tail(errors, accepted, risk) <= 1 - confidence + 1e-12
+    passed = binomial_tail(errors, accepted, risk) <= 1 - confidence + 1e-12
     return int(passed.long().cumprod(0).sum())
 
 
-def tail(errors: Tensor, accepted: Tensor, risk: float) -> Tensor:
+def binomial_tail(errors: Tensor, accepted: Tensor, risk: float) -> Tensor:
     """Return P(Binomial(accepted, risk) <= errors), exactly, in float64; 1 where nothing is accepted.
 
-    >>> tail(torch.tensor([0, 0, 1]), torch.tensor([148, 149, 149]), 0.02)
+    >>> binomial_tail(torch.tensor([0, 0, 1]), torch.tensor([148, 149, 149]), 0.02)
     tensor([0.0503, 0.0493, 0.1991], dtype=torch.float64)
     """
     from scipy.special import bdtr

@@ -23,11 +23,10 @@ from regmixup.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
-    """The contents of a card: the run and its record, that of `finetune` and the predictor if any, and results."""
+class CardContents:
+    """The contents of a card: the run, its record of `finetune` and its predictor if any, and results."""
 
     run: Run
-    record: dict[str, Any]
     tuned: dict[str, Any]
     architecture: Architecture
     predictor: Predictor | None
@@ -61,16 +60,16 @@ class Contents:
         return f"{library}sha256:{first['sha256']}"
 
 
-def card(contents: Contents) -> str:
+def render_card(contents: CardContents) -> str:
     """Return the whole card. Only here are reports imported, which takes a while."""
-    from regmixup.report.evaluation_page import summarize, units
+    from regmixup.report.evaluation_page import describe_units, summarize
 
     predictor = contents.predictor
     score = predictor.score if predictor is not None else deployed_score(contents.run.config.objective)
     return _TEMPLATES.get_template("card.md").render(
         card=contents,
         summaries=[(measured.models[0].test, summarize(measured, score, score)) for measured in contents.results],
-        units=units,
+        describe_units=describe_units,
         about_intervals=BINNED_INTERVALS,
     )
 

@@ -27,7 +27,7 @@ from regmixup.storage import load_tensors
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
-_IMAGES = {50: 50_000, 200: 50_000, 1000: 1_281_167}
+_TRAIN_IMAGES = {50: 50_000, 200: 50_000, 1000: 1_281_167}
 """Train images of CIFAR-10, CIFAR-100 and ImageNet, for which the paper chose these k."""
 
 
@@ -71,7 +71,7 @@ def suggest_k(labels: Tensor) -> int:
     [1, 5, 50]
     """
     k = default_k(labels)
-    return max(1, round(k * len(labels) / _IMAGES[k]))
+    return max(1, round(k * len(labels) / _TRAIN_IMAGES[k]))
 
 
 def describe_detection(record: Mapping[str, Any]) -> str:

@@ -111,7 +111,7 @@ class Facts(Calibrated):
             raise ValueError(f"{file}: sets must be of the {classes} classes, got sets of {self.sets.num_classes}")
 
 
-def plain(facts: Facts) -> dict[str, Any]:
+def encode_facts(facts: Facts) -> dict[str, Any]:
     """Return the facts of a predictor as JSON values."""
     return encode(Facts(**values_of(facts, Facts)))
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds, wrong
+from regmixup.deployment.calibration import AUTO, NoPromiseError, accepting_thresholds, misclassified
 from regmixup.deployment.detection import describe_detection, measure_detection, predict_outliers
 from regmixup.deployment.job import Job
 from regmixup.deployment.predictor import Predictor
@@ -21,7 +21,7 @@ from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.names import counted, percent
 from regmixup.report.answers import EVERYTHING, Answers
-from regmixup.report.evaluation_page import assemble_page, score_name
+from regmixup.report.evaluation_page import models_page, score_name
 from regmixup.report.page import PageSection, definitions
 from regmixup.run_folder import FINETUNED, FITTED, PAGE, read_finetuned
 from regmixup.storage import write_table, write_text
@@ -68,8 +68,8 @@ def _count_right(job: Job, validation: Mapping[str, Predictions]) -> dict[str, d
     """Count the validation images that make choices, and those of them that each model has right."""
     counts = {}
     for name, predictions in validation.items():
-        choosing = job.choosing(predictions)
-        right, images = int((~wrong(choosing)).sum()), len(choosing)
+        choosing = job.part_that_chooses(predictions)
+        right, images = int((~misclassified(choosing)).sum()), len(choosing)
         job.say(f"{name:<13}{percent(right / images)} of {images} validation images right")
         counts[name] = {"right": right, "images": images}
     return counts
@@ -136,7 +136,7 @@ def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
         if row.metric in _METRICS:
             key = row.metric if row.posthoc == "none" else f"{row.metric}_calibrated"
             metrics[key] = {"value": row.value, "low": row.low, "high": row.high}
-    accepted, right = predictor.module.decide(test.logits.double())["accepted"], ~wrong(test)
+    accepted, right = predictor.module.decide(test.logits.double())["accepted"], ~misclassified(test)
     counts = {"accepted": accepted, "accepted_right": accepted & right, "right": right}
     return {"images": len(test), **metrics, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
 
@@ -216,7 +216,7 @@ def _draw_page(
             f"accepts {100 * predictor.acceptance:g} % of validation images."
         )
     facts = [(line[:13].strip(), line[13:]) for lines in job.log for line in lines.splitlines()]
-    return assemble_page(
+    return models_page(
         measured,
         classes=job.photos.classes,
         title=f"{job.photos.path.name}: {job.request.backbone}",

@@ -67,19 +67,7 @@ def prepare(
     """Check what can be checked before training, read the folder, and say what was found and chosen."""
     request = replace(request, epochs=0 if request.freeze else request.epochs)
     calibration = Calibration(acceptance=request.acceptance, risk=request.risk, score=request.score)
-    if request.export is not None:
-        check_format(Path(request.export))
-        check_writable(Path(request.export))
-    check_writable(Path(runs) / "finetune.json")
-    device = choose_device(request.device)
-    check_present(device)
-    if request.precision != "auto":
-        check_precision(request.precision, device)
-    check_method(request)
-    check_network(request.backbone)
-    if request.init == TIMM and not request.backbone.startswith("timm/"):
-        contract = "must be one of timm's, such as timm/resnet18, or init a file with its weights"
-        raise ValueError(f"backbone {contract}, got {request.backbone!r}")
+    device = _check_request(request, Path(runs))
     find_photos(path)
     outliers = find_outliers(request.ood) if request.ood is not None else None
     try:  # last, as it may download the weights
@@ -98,6 +86,24 @@ def prepare(
     job.say(photos.describe(class_weights=request.class_weights))
     job.say(job.describe())
     return job
+
+
+def _check_request(request: Request, runs: Path) -> torch.device:
+    """Raise unless the request can be met here, as far as that shows without a file; return the device to train on."""
+    if request.export is not None:
+        check_format(Path(request.export))
+        check_writable(Path(request.export))
+    check_writable(runs / "finetune.json")
+    device = choose_device(request.device)
+    check_present(device)
+    if request.precision != "auto":
+        check_precision(request.precision, device)
+    check_method(request)
+    check_network(request.backbone)
+    if request.init == TIMM and not request.backbone.startswith("timm/"):
+        contract = "must be one of timm's, such as timm/resnet18, or init a file with its weights"
+        raise ValueError(f"backbone {contract}, got {request.backbone!r}")
+    return device
 
 
 def check_method(request: Request) -> None:
@@ -165,10 +171,7 @@ def suggest_batch(images: int, most: int = 32) -> int:
     ([32, 31, 31, 7, 1], 1)
     """
     largest = min(most, images)
-    for size in range(largest, 1, -1):
-        if images % size != 1:
-            return size
-    return largest
+    return next((size for size in range(largest, 1, -1) if images % size != 1), largest)
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class Job:
             return None
         return balanced_weight(self.photos.parts["train"].labels, len(self.photos.classes))
 
-    def choosing(self, validation: Predictions) -> Predictions:
+    def part_that_chooses(self, validation: Predictions) -> Predictions:
         """Return the predictions that make choices: all; with a promise one half, as the other half tests it."""
         return validation if self.request.risk is None else halves(validation)[0]
 
@@ -299,7 +302,7 @@ class Job:
             advance=lambda done: self.advance("features", done, count),
         )
         train, validation = predict(train_images), predict(validation_images)
-        head = fit_probe(train, self.choosing(validation), self.class_weight)
+        head = fit_probe(train, self.part_that_chooses(validation), self.class_weight)
         model.head.load_state_dict({"weight": head.weight, "bias": head.bias})
         assert train.features is not None
         save_tensors(path.with_name(FEATURES), {"features": train.features, "labels": train.labels}, {})

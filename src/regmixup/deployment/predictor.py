@@ -228,7 +228,7 @@ class Predictor(Facts):
         self._check_weights()
         weights = Path(folder) / files.WEIGHTS
         save_tensors(weights, self.module.network.state_dict(), {})
-        write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
+        write_table(weights.with_name(files.PREDICTOR), {**files.encode_facts(self), "weights": digest(weights)})
 
     def export(self, path: str | Path, *, pixels: Pixels = "float32") -> None:
         """Write a file that runs without this package, for any number of images; see `deployment.export`.
@@ -236,7 +236,7 @@ class Predictor(Facts):
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
         self._check_weights()
-        facts = {**files.plain(replace(self, architecture=None)), "validation": public_name(self.validation)}
+        facts = {**files.encode_facts(replace(self, architecture=None)), "validation": public_name(self.validation)}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _check_weights(self) -> None:

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.images import FolderSet, labels_among
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import autocast, products
+from regmixup.networks.precision import autocast, float32_products
 from regmixup.posthoc.base import required
 from regmixup.predictions import predict_batches
 from regmixup.training.config import TrainConfig, resolve
@@ -147,7 +147,7 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -
     steps = []
     for _ in range(_REPEATS):
         begun = time.perf_counter()
-        with products(config.precision), autocast(config.precision, device):
+        with float32_products(config.precision), autocast(config.precision, device):
             loss = config.objective(model, x, y, generator=torch.Generator().manual_seed(0)).loss
         loss.backward()
         loss.item()  # waits for the device

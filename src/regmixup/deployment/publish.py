@@ -22,8 +22,8 @@ from regmixup import predictions
 from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of, validation_of
-from regmixup.deployment.card import Contents, card
-from regmixup.deployment.export import PREDICTOR, Architecture, load_weights, plain, public_name
+from regmixup.deployment.card import CardContents, render_card
+from regmixup.deployment.export import PREDICTOR, Architecture, encode_facts, load_weights, public_name
 from regmixup.deployment.predictor import Predictor, as_deployed, open_single
 from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.evaluate import ModelPredictions
@@ -61,7 +61,7 @@ def publish(
     `regmixup predict` and studies put them there. Constraints on the weights are baked into them.
     """
     run, folder = open_single(run), Path(folder)
-    record = run.provenance()
+    architecture = Architecture.of(run)
     if predictor is None and (run.folder / FITTED / PREDICTOR).is_file():
         predictor = Predictor.load(run.folder / FITTED, device="cpu")
     to_fit = predictor is None and calibrate
@@ -79,11 +79,10 @@ def publish(
         run.predict(test, root=root)
     elif tuned:
         test = tuned["photos"]["test"]
-    contents = Contents(
+    contents = CardContents(
         run=run,
-        record=record,
         tuned=tuned,
-        architecture=Architecture.of(run),
+        architecture=architecture,
         predictor=predictor,
         results=list(_measure(run, predictor, test)),
         name=folder.resolve().name,
@@ -143,19 +142,19 @@ def _measure(run: Run, predictor: Predictor | None, test_set: str) -> Iterator[M
         yield measure_models(sets)
 
 
-def _write(contents: Contents, model: Classifier, folder: Path) -> None:
-    text = card(contents)  # first: what fails here leaves no half of a folder
+def _write(contents: CardContents, model: Classifier, folder: Path) -> None:
+    text = render_card(contents)  # first: what fails here leaves no half of a folder
     save_tensors(folder / PUBLISHED, library_state_dict(contents.architecture.network, model), {"format": "pt"})
     weights = digest(folder / PUBLISHED)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
     if contents.predictor is not None:
         public = {"validation": public_name(contents.predictor.validation), "weights": weights}
-        write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
+        write_table(folder / PREDICTOR, {**encode_facts(contents.predictor), **public})
     write_text(folder / CARD, text)
 
 
-def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any]:
-    architecture, classes = contents.architecture, contents.record["classes"]
+def _config(contents: CardContents, weights: str, feature_dim: int) -> dict[str, Any]:
+    architecture, classes = contents.architecture, contents.run.provenance()["classes"]
     config: dict[str, Any] = {"num_classes": len(classes), "num_features": feature_dim, "label_names": classes}
     if contents.timm:
         from regmixup.networks.timm_models import published_config

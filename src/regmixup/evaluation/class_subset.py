@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from regmixup.metrics.scores.registry import some_samples
+from regmixup.metrics.pieces import select_samples
 from regmixup.types import Predictions
 
 
@@ -52,7 +52,7 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
     if not subset:
         return test, ood
     inside = torch.isin(test.labels, torch.tensor(subset, device=test.labels.device))
-    return _restricted(some_samples(test, inside), subset), _restricted(ood, subset, labelled=False)
+    return _restricted(select_samples(test, inside), subset), _restricted(ood, subset, labelled=False)
 
 
 def _restricted(predictions: Predictions, subset: Sequence[int], *, labelled: bool = True) -> Predictions:

@@ -19,9 +19,8 @@ from regmixup.metrics.calibration import BINNED, CLASSIFICATION
 from regmixup.metrics.detection import DETECTION, ScorePair
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.outcomes import Outcomes
-from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.pieces import map_pieces, precise, select_samples
 from regmixup.metrics.scores.logit_scores import Softmax
-from regmixup.metrics.scores.registry import some_samples
 from regmixup.metrics.selective import SELECTIVE
 from regmixup.names import warn_user
 from regmixup.posthoc import as_given, probabilities
@@ -41,14 +40,14 @@ def read_outcomes(version: Version) -> Outcomes:
     """Return outcomes with terms, in float64."""
 
     def read(samples: slice) -> Outcomes:
-        part = some_samples(version.predictions, samples)
+        part = select_samples(version.predictions, samples)
         if part.probs is not None:
             return Outcomes.of(probabilities(as_given(part, version.temperature)), part.labels, terms=True)
         softmax = Softmax(precise(part.logits) / version.temperature)
         outcomes = Outcomes.of(softmax.probs, part.labels, terms=True)
         return replace(outcomes, nll=softmax.nll(part.labels))  # also of a probability that is 0 in float64
 
-    return Outcomes.joined(in_order(read, version.predictions.logits, _PIECE))
+    return Outcomes.joined(map_pieces(read, version.predictions.logits, _PIECE))
 
 
 @lru_cache(maxsize=4)

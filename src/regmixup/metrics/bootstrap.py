@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regmixup.config import Checked, Count, InnerShare, check_count
 
-_CHUNK = 2**21
+_PIECE = 2**21
 Sample = TypeVar("Sample")
 
 
@@ -56,7 +56,7 @@ class Bootstrap(Checked):
         digest = hashlib.sha256(f"{self.seed}/bootstrap/{stream}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         counts = torch.empty(self.resamples, total, dtype=torch.uint8)
-        for part in counts.split(max(1, _CHUNK // total)):
+        for part in counts.split(max(1, _PIECE // total)):
             drawn = torch.randint(total, part.shape, generator=generator)
             drawn += total * torch.arange(len(part))[:, None]  # rows apart, so that one count serves them all
             part.copy_(torch.bincount(drawn.flatten(), minlength=part.numel()).view_as(part))
@@ -92,7 +92,7 @@ def resampled(
     weighted: makes the sample that the metrics take from the counts of some resamples; it has as many arguments as
     there are counts (R, N): two for a pair of sets. A few resamples are computed at a time, as memory allows.
     """
-    rows = max(1, _CHUNK // max(part.shape[1] for part in counts))
+    rows = max(1, _PIECE // max(part.shape[1] for part in counts))
     values: dict[str, list[Tensor]] = {name: [] for name in metrics}
     for chunk in zip(*(part.split(rows) for part in counts), strict=True):
         sample = weighted(*chunk)

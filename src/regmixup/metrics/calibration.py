@@ -118,7 +118,7 @@ def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int
     """
     outcomes = outcomes_of(probs, labels)
     gaps = _in_bins(outcomes.gap_before, _equal_width(outcomes.ranked, num_bins))
-    return outcomes.value(ece_from_gaps(gaps, outcomes.total))
+    return outcomes.result(ece_from_gaps(gaps, outcomes.total))
 
 
 def adaptive_ece(
@@ -142,7 +142,7 @@ def adaptive_ece(
     outcomes = outcomes_of(probs, labels)
     bounds_of = _interpolated if binning == "interp" else _split
     gaps = _in_bins(outcomes.gap_before, bounds_of(outcomes.ranked, num_bins))
-    return outcomes.value(ece_from_gaps(gaps, outcomes.total))
+    return outcomes.result(ece_from_gaps(gaps, outcomes.total))
 
 
 def ece_from_gaps(gaps: Tensor, total: Tensor | int) -> Tensor:
@@ -177,7 +177,7 @@ def debiased_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_
     accuracy = _in_bins(outcomes.right_before, bounds) / count.clamp(min=1)
     terms = gap.square() - accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
     squared = (count * terms).sum(dim=1) / outcomes.total
-    return outcomes.value(squared.clamp(min=0).sqrt())
+    return outcomes.result(squared.clamp(min=0).sqrt())
 
 
 CLASSIFICATION: dict[str, Callable[..., Value]] = {

@@ -80,18 +80,18 @@ class ScorePair:
         return replace(self, inside=self.inside.weighted(id_weights), outside=self.outside.weighted(ood_weights))
 
     @cached_property
-    def weight_below(self) -> tuple[Tensor, Tensor]:
+    def inside_below(self) -> tuple[Tensor, Tensor]:
         """(R, M) both: the weight of the scores inside that are <, and <=, each of the scores outside."""
         scores = self.outside.values
         return self.inside.weight_below(scores), self.inside.weight_below(scores, tied=True)
 
     @cached_property
-    def won(self) -> Tensor:
+    def twice_won(self) -> Tensor:
         """(R, 1): twice the number of pairs in which the score outside is the larger, where a tie is half a pair."""
-        below, below_or_tied = self.weight_below
+        below, below_or_tied = self.inside_below
         return ((below + below_or_tied) * self.outside.times).sum(dim=1, keepdim=True)
 
-    def value(self, values: Tensor) -> Value:
+    def result(self, values: Tensor) -> Value:
         """Return values (R, 1) as the result of a metric."""
         return float(values) if self.inside.weights is None else values.squeeze(1)
 
@@ -105,7 +105,7 @@ def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Va
     0.75
     """
     pair = ScorePair.of(id_scores, ood_scores)
-    return pair.value(pair.won / (2 * pair.inside.total * pair.outside.total))
+    return pair.result(pair.twice_won / (2 * pair.inside.total * pair.outside.total))
 
 
 def aupr(
@@ -123,7 +123,7 @@ def aupr(
     if positive == "ood":
         wanted = outside
         hits = outside.total - outside.weight_below(outside.values)
-        false_alarms = inside.total - pair.weight_below[0]
+        false_alarms = inside.total - pair.inside_below[0]
     elif positive == "id":
         wanted = inside
         hits = inside.weight_below(inside.values, tied=True)
@@ -133,7 +133,7 @@ def aupr(
     # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those. Where a
     # resample has nothing at or beyond a threshold, 0 / 0 counts 0 times.
     precision = hits / false_alarms.add_(hits).clamp_(min=1)
-    return pair.value(precision.mul_(wanted.times).sum(dim=1, keepdim=True) / wanted.total)
+    return pair.result(precision.mul_(wanted.times).sum(dim=1, keepdim=True) / wanted.total)
 
 
 def fpr_at_tpr(
@@ -159,11 +159,11 @@ def fpr_at_tpr(
     if convention == "accept_id":
         threshold = inside.value_at(_needed(tpr, inside.total) - 1)
         accepted = outside.before.gather(1, torch.searchsorted(outside.values, threshold, right=True))
-        return pair.value(accepted / outside.total)
+        return pair.result(accepted / outside.total)
     if convention == "detect_ood":
         threshold = outside.value_at(outside.total - _needed(tpr, outside.total))
         missed = inside.before.gather(1, torch.searchsorted(inside.values, threshold))
-        return pair.value((inside.total - missed) / inside.total)
+        return pair.result((inside.total - missed) / inside.total)
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 

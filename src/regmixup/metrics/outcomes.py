@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.pieces import map_pieces, precise
 from regmixup.metrics.ranked import Ranked, Value
 from regmixup.types import as_tensor
 
@@ -59,7 +59,7 @@ class Outcomes:
                 brier=_distances_to_label(precise(part), classes) if terms else None,
             )
 
-        return cls.joined(in_order(read, probs, _PIECE))
+        return cls.joined(map_pieces(read, probs, _PIECE))
 
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
@@ -113,7 +113,7 @@ class Outcomes:
             return float(terms.mean())
         return self.times @ terms / self.total
 
-    def value(self, values: Tensor) -> Value:
+    def result(self, values: Tensor) -> Value:
         """Return values (R,) as the result of a metric."""
         return float(values) if self.weights is None else values
 

@@ -1,4 +1,4 @@
-"""Read tables in pieces: their precision, their rows, and threads that work on several pieces at once."""
+"""Read tables in pieces: their precision, some of their rows, and threads that work on several pieces at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+from regmixup.types import Predictions
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
@@ -25,10 +27,24 @@ def pieces_of(table: Tensor, size: int) -> list[slice]:
     return [slice(first, min(first + rows, len(table))) for first in range(0, max(1, len(table)), rows)]
 
 
-def ahead(function: Callable[[Input], Result], inputs: Iterable[Input], *, most: int) -> Iterator[Result]:
+def select_samples(predictions: Predictions, chosen: slice | Tensor) -> Predictions:
+    """Return some of the samples, a slice or a mask, with what metrics and scores that are not fitted need."""
+    probs, members = predictions.probs, predictions.member_logits
+    return Predictions(
+        predictions.logits[chosen],
+        predictions.labels[chosen],
+        probs=probs[chosen] if probs is not None else None,
+        member_logits=members[:, chosen] if members is not None else None,
+        dataset=predictions.dataset,
+        role=predictions.role,
+        info=predictions.info,
+    )
+
+
+def map_ahead(function: Callable[[Input], Result], inputs: Iterable[Input], *, most: int) -> Iterator[Result]:
     """Yield the function's result for every input, in order; up to `most` are computed ahead, in threads.
 
-    >>> list(ahead(len, ["a", "bc", "def"], most=2))
+    >>> list(map_ahead(len, ["a", "bc", "def"], most=2))
     [1, 2, 3]
     """
     with ThreadPoolExecutor(most) as pool:
@@ -41,7 +57,7 @@ def ahead(function: Callable[[Input], Result], inputs: Iterable[Input], *, most:
             yield waiting.popleft().result()
 
 
-def in_order(function: Callable[[slice], Result], table: Tensor, size: int) -> Iterator[Result]:
+def map_pieces(function: Callable[[slice], Result], table: Tensor, size: int) -> Iterator[Result]:
     """Yield the function's result for every piece of a table, see `pieces_of`, in order.
 
     On the CPU the pieces are computed in as many threads as torch uses: these wait for each other once, at the end,
@@ -50,4 +66,4 @@ def in_order(function: Callable[[slice], Result], table: Tensor, size: int) -> I
     pieces, threads = pieces_of(table, size), torch.get_num_threads()
     if table.device.type != "cpu" or min(threads, len(pieces)) < 2:
         return map(function, pieces)
-    return ahead(function, pieces, most=threads)
+    return map_ahead(function, pieces, most=threads)

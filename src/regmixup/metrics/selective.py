@@ -57,7 +57,7 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside, pair.outside
     total = right.total + wrong.total
-    right_below, right_up_to = pair.weight_below
+    right_below, right_up_to = pair.inside_below
     first = right_below + wrong.weight_below(wrong.values)
     last = right_up_to + wrong.weight_below(wrong.values, tied=True)
     ranks = precise(torch.arange(1, int(total.max()) + 1, device=total.device))
@@ -69,7 +69,7 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
         return rank * (1 + harmonic[total.long()] - tail)
 
     mean_over_ties = (area(last) - area(first)) / (last - first).clamp(min=1)
-    return pair.value((wrong.times * mean_over_ties).sum(dim=1, keepdim=True) / total)
+    return pair.result((wrong.times * mean_over_ties).sum(dim=1, keepdim=True) / total)
 
 
 def augrc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
@@ -84,8 +84,8 @@ def augrc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     """
     pair = ScorePair.of_errors(scores, correct)
     right, wrong = pair.inside.total, pair.outside.total
-    twice = 2 * right * wrong - pair.won + wrong**2
-    return pair.value(twice / (2 * (right + wrong) ** 2))
+    twice = 2 * right * wrong - pair.twice_won + wrong**2
+    return pair.result(twice / (2 * (right + wrong) ** 2))
 
 
 def failure_auroc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:

@@ -80,11 +80,11 @@ def power_vectors(model: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def settle_vectors(model: nn.Module) -> None:
     """Iterate the vectors of all constraints for the weights that a model has, as often as at construction."""
-    for weight in model.modules():
-        if isinstance(weight, parametrize.ParametrizationList):
-            for layer in weight:
-                if isinstance(layer, _Constrained):
-                    layer.power.settle(full_precision(weight.original), layer.constraint.warmup)
+    for module in model.modules():
+        if isinstance(module, parametrize.ParametrizationList):
+            for constrained in module:
+                if isinstance(constrained, _Constrained):
+                    constrained.power.settle(full_precision(module.original), constrained.constraint.warmup)
 
 
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
@@ -152,7 +152,7 @@ class StableRank(Constraint):
     The stable rank ||W||_F^2 / sigma^2 of a matrix W (out, in * kh * kw) lies between 1 and its rank. With sigma and
     the vectors u, v of the largest singular value, and R = ratio * min(out, in * kh * kw) but at least 1:
 
-        D = W / sigma - u v^T,    effective weight = u v^T + D min(1, sqrt(R - 1) / ||D||_F)
+        D = W / sigma - u v^T,    effective weight = u v^T + min(1, sqrt(R - 1) / ||D||_F) D
 
     so that the largest singular value stays 1 and the others shrink together, if they have to. Unlike `SpectralNorm`, a
     weight with sigma < 1 is scaled up.
@@ -175,14 +175,13 @@ class StableRank(Constraint):
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
         unit = weight / top.sigma.clamp(min=1e-12)
         full = min(len(top.u), len(top.v))
-        target = max(1.0, self.ratio * full)
+        target = max(1.0, self.ratio * full)  # R
         if target >= full:
             return unit  # no matrix has a larger stable rank
-        share: Tensor | float = 0.0
+        kept: Tensor | float = 0.0  # min(1, sqrt(R - 1) / ||D||_F), with ||D||_F^2 = ||W / sigma||_F^2 - 1
         if target > 1:
-            # s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)). As u^T W v = sigma, that is ||W / sigma||^2 - 1.
-            share = 1 / ((unit.square().sum() - 1) / (target - 1)).clamp(min=1).sqrt()
-        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - share)
+            kept = 1 / ((unit.square().sum() - 1) / (target - 1)).clamp(min=1).sqrt()
+        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - kept)  # u v^T + kept D
 
 
 def bake(model: Model) -> Model:

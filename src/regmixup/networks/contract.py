@@ -7,7 +7,8 @@ dataclasses of hyper-parameters, so that a configuration can hold them; the modu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,9 +112,17 @@ class Classifier(nn.Module):
 @torch.no_grad()
 def evaluated(module: nn.Module, x: Tensor, function: Callable[[Tensor], Any] | None = None) -> Any:
     """Return function(x), by default module(x), with the module in evaluation mode, and leave it as it was."""
-    training = module.training
+    with evaluation_mode(module):
+        return (function or module)(x)
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Set a module to evaluation mode; at the end every part of it is back in the mode that it was in."""
+    modes = {part: part.training for part in module.modules()}
     module.eval()
     try:
-        return (function or module)(x)
+        yield
     finally:
-        module.train(training)
+        for part, training in modes.items():
+            part.training = training

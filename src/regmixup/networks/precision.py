@@ -13,7 +13,7 @@ from regmixup.types import Precision
 
 
 @contextmanager
-def products(precision: str) -> Iterator[None]:
+def float32_products(precision: str) -> Iterator[None]:
     """Set how CUDA multiplies float32 numbers, for the whole process, and put the setting back at the end.
 
     By default cuDNN rounds the factors of float32 convolutions to TF32. Under "float32" neither convolutions nor

@@ -80,32 +80,8 @@ class Objective(ABC):
                 f"{type(self).__name__}.compute must return a LossOutput with a scalar loss, logits ({len(x)}, K) or "
                 f"None, and parts that are scalar tensors with names other than {', '.join(RESERVED)}, got {out!r}"
             )
-        self.look_at(model, out.logits)
+        self.warn_of_probabilities(model, out.logits)
         return out
-
-    def look_at(self, model: object, logits: Tensor | None) -> None:
-        """Warn at a model's first batch if it gives probabilities; not where a loss of the user's own may take them.
-
-        Later batches are not looked at, as looking waits for the device.
-        """
-        if torch.compiler.is_compiling():  # torch 2.11 cannot compile the question whose loss it is
-            return
-        loss = getattr(self, "loss", None)
-        takes_logits = loss is None or type(loss) in LOSSES.values()
-        if not takes_logits or logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
-            return
-        try:
-            if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-                return
-            ends_in_softmax = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
-        except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
-            return
-        _LOOKED_AT.add(model)
-        if ends_in_softmax:
-            warn_user(
-                "the model must give logits, got numbers >= 0 that sum to 1: "
-                "leave out its softmax, the loss has its own"
-            )
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.
@@ -127,6 +103,30 @@ class Objective(ABC):
     @abstractmethod
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
+
+    def warn_of_probabilities(self, model: object, logits: Tensor | None) -> None:
+        """Warn at a model's first batch if it gives probabilities; not where a loss of the user's own may take them.
+
+        An objective without logits calls it in `compute`. Later batches are not looked at: that waits for the device.
+        """
+        if torch.compiler.is_compiling():  # torch 2.11 cannot compile the question whose loss it is
+            return
+        loss = getattr(self, "loss", None)
+        takes_logits = loss is None or type(loss) in LOSSES.values()
+        if not takes_logits or logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
+            return
+        try:
+            if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+                return
+            ends_in_softmax = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
+        except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
+            return
+        _LOOKED_AT.add(model)
+        if ends_in_softmax:
+            warn_user(
+                "the model must give logits, got numbers >= 0 that sum to 1: "
+                "leave out its softmax, the loss has its own"
+            )
 
 
 def _is_sound(out: Any, count: int) -> bool:

@@ -60,33 +60,34 @@ class BatchTransform:
         The same generator gives the same draw as in `objective(model, x, y, generator=...)`. Soft labels that are no
         one-hot rows may come from another library's mixing, of which there is one warning.
         """
-        inputs: list[Tensor] = []
+        # The objective runs once, with a model that records its images, and losses that record their targets and are 0.
+        # The derivative of its total by the loss of an image is the weight of that image.
+        recorded: list[Tensor] = []
         targets: list[Tensor] = []
         losses: list[Tensor] = []
 
-        def model(x: Tensor) -> Tensor:
-            inputs.append(x)
-            return x.new_ones(len(x), self.num_classes)  # not 0, which would hide a penalty on logits
+        def record_images(images: Tensor) -> Tensor:
+            recorded.append(images)
+            return images.new_ones(len(images), self.num_classes)  # not 0, which would hide a penalty on logits
 
-        def recording(loss: LossLike | None) -> LossLike:
-            def record(logits: Tensor, labels: Tensor) -> Tensor:
+        def recorder_for(loss: LossLike | None) -> LossLike:
+            def record_targets(logits: Tensor, labels: Tensor) -> Tensor:
                 targets.append(_plain_targets(loss, labels))
                 losses.append(logits.new_zeros(len(logits), requires_grad=True))
                 return losses[-1]
 
-            return record
+            return record_targets
 
         with torch.inference_mode(False):  # which enables gradients, too
-            # The objective itself says how much each image counts: the derivative of the total by the image's loss.
-            out = _with_losses(self.objective, recording)(model, x, y, generator, draw)
-            shares = torch.cat(torch.autograd.grad(out.loss, losses))
-        if can_look(out.loss) and out.loss.item() != 0:  # all recorded losses are 0
+            out = _with_losses(self.objective, recorder_for)(record_images, x, y, generator, draw)
+            weights = torch.cat(torch.autograd.grad(out.loss, losses))
+        if can_look(out.loss) and out.loss.item() != 0:
             raise ValueError(f"objective must have no term beside its cross-entropies, got {self.objective!r}")
         soft = y.is_floating_point() and y.ndim == 2 and not torch.compiler.is_compiling()
         if soft and bool((y.amax(dim=1) < 1).any()):
             _warn_of_mixed_labels()
-        images = torch.cat(inputs)
-        return images, len(images) * shares[:, None] * torch.cat(targets)
+        images = torch.cat(recorded)
+        return images, len(images) * weights[:, None] * torch.cat(targets)
 
 
 @cache  # once a process

@@ -101,7 +101,7 @@ class Bimodal(Mixup):
         stays = take(draw, "stays", (*leading, len(x)), self).flatten()
         lam = torch.where(stays, 1.0, lam)  # which mixes nothing into the image and keeps its label
         logits = logits_of(model, mixup(x, lam, partner))
-        self.look_at(model, logits)
+        self.warn_of_probabilities(model, logits)
         losses = mixed_losses(logits, y, y[partner], lam, self.loss)
         clean = torch.where(stays, losses, 0.0).mean() / self.clean_probability
         mixed = torch.where(stays, 0.0, losses).mean() / (1 - self.clean_probability)

@@ -81,14 +81,14 @@ class HalfRegMixup(RegMixup):
             return clean_loss(model, x, y, self.loss)
         count, num_clean = len(x), self.num_clean(len(x))
         mixed_x, lam, partner = self.mix(x, draw)
-        of_clean = take(draw, "clean", (num_clean,), self)
-        of_mixed = take(draw, "mixed", (max(1, count - num_clean),), self)
-        rows = torch.cat([of_mixed + count * sample for sample in range(self.samples)])  # of the m N mixed images
+        in_s = take(draw, "clean", (num_clean,), self)
+        not_in_s = take(draw, "mixed", (max(1, count - num_clean),), self)
+        rows = torch.cat([not_in_s + count * sample for sample in range(self.samples)])  # of the m N mixed images
 
-        clean_logits, mixed_logits = forward_both(model, x[of_clean], mixed_x[rows], self.passes)
-        self.look_at(model, clean_logits)
-        clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
-        mixed = mixed_losses(mixed_logits, y[of_mixed], y[partner[rows]], lam[rows], self.loss).mean()
+        clean_logits, mixed_logits = forward_both(model, x[in_s], mixed_x[rows], self.passes)
+        self.warn_of_probabilities(model, clean_logits)
+        clean = image_losses(clean_logits, y[in_s], self.loss).mean()
+        mixed = mixed_losses(mixed_logits, y[not_in_s], y[partner[rows]], lam[rows], self.loss).mean()
         total = clean + self.eta * mixed
         if self.scale == "mean":
             total = total / (1 + self.eta)

@@ -44,6 +44,6 @@ class Mixup(Objective):
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         mixed_x, lam, partner = self.mix(x, draw)
         logits = logits_of(model, mixed_x)
-        self.look_at(model, logits)
+        self.warn_of_probabilities(model, logits)
         mixed = mixed_losses(logits, y, y[partner], lam, self.loss).mean()
         return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})

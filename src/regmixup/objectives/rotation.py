@@ -39,14 +39,14 @@ class Rotation(Objective):
         super().__post_init__()
         if not isinstance(self.objective, Objective) or self.objective.head:
             raise ValueError(f"objective must be an objective for any head, such as RegMixup(), got {self.objective!r}")
-        _ = self.of_classes  # made now: the lock of a cached property would break a compiled graph on Python 3.11
+        _ = self.class_objective  # made now: the lock of a cached property would break a compiled graph on Python 3.11
 
     @property
     def per_batch(self) -> bool:
         return self.objective.per_batch
 
     @cached_property
-    def of_classes(self) -> Objective:
+    def class_objective(self) -> Objective:
         """The objective of the classes, with `loss` where it has none of its own."""
         return with_loss(self.objective, self.loss, "objective")
 
@@ -58,7 +58,7 @@ class Rotation(Objective):
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.weight == 0:
-            return self.of_classes.compute(model, x, y, draw)
+            return self.class_objective.compute(model, x, y, draw)
         check_images(x)
         if x.shape[2] != x.shape[3]:
             raise ValueError(f"x must be square images (N, C, H, H) to be rotated, got shape {tuple(x.shape)}")
@@ -66,15 +66,15 @@ class Rotation(Objective):
             raise ValueError(
                 f'model must be built with head="rotation" to predict rotations, got {type(model).__name__}'
             )
-        turning = _Turning(model, len(x))
-        out = self.of_classes.compute(turning, x, y, draw)  # type: ignore[arg-type]  # a function works, too
-        assert turning.loss is not None
-        parts = {**out.parts, "rotation": turning.loss.detach()}
-        return LossOutput(loss=out.loss + self.weight * turning.loss, logits=out.logits, parts=parts)
+        rotating = _RotatingModel(model, len(x))
+        out = self.class_objective.compute(rotating, x, y, draw)  # type: ignore[arg-type]  # a function works, too
+        assert rotating.loss is not None
+        parts = {**out.parts, "rotation": rotating.loss.detach()}
+        return LossOutput(loss=out.loss + self.weight * rotating.loss, logits=out.logits, parts=parts)
 
 
-class _Turning:
-    """The model that the objective sees; its first pass also rotates `count` images, which gives the `loss`."""
+class _RotatingModel:
+    """The model that the objective sees; its first pass also rotates `count` images: `loss` is CE(r(x_k), k)."""
 
     def __init__(self, model: Any, count: int) -> None:
         self.model, self.count = model, count
@@ -88,9 +88,9 @@ class _Turning:
             return self.model(images)
         upright = images[: self.count]
         # Copies into the memory order of the images, which rot90 does not keep.
-        turned = [torch.empty_like(upright).copy_(torch.rot90(upright, quarters, (2, 3))) for quarters in (1, 2, 3)]
-        features = self.model.features(torch.cat([images, *turned]))
-        rotated = torch.cat([features[: len(upright)], features[len(images) :]])
-        target = torch.arange(4, device=images.device).repeat_interleave(len(upright))
-        self.loss = cross_entropy(full_precision(self.model.head.rotation(rotated)), target).mean()
+        rotated = [torch.empty_like(upright).copy_(torch.rot90(upright, k, (2, 3))) for k in (1, 2, 3)]
+        features = self.model.features(torch.cat([images, *rotated]))
+        of_rotations = torch.cat([features[: len(upright)], features[len(images) :]])  # k = 0, then 1, 2, 3
+        k = torch.arange(4, device=images.device).repeat_interleave(len(upright))
+        self.loss = cross_entropy(full_precision(self.model.head.rotation(of_rotations)), k).mean()
         return self.model.head(features[: len(images)])

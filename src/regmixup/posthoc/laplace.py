@@ -27,7 +27,7 @@ from regmixup.posthoc.base import Posthoc, check_held_out, probabilities, requir
 from regmixup.posthoc.predictive import Noise, monte_carlo, shrunk
 from regmixup.types import Predictions
 
-_CHUNK = 2**22
+_PIECE = 2**22
 # 1, 2, 4 and 6 in every decade: contains all that the paper selected (1, 0.6, 4 and 0.1).
 _GRID = (
     0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04, 0.06, 0.1, 0.2, 0.4, 0.6,
@@ -188,7 +188,7 @@ class FittedLaplace:
         else:
             weight = 1 / ((math.sqrt(n) * a + math.sqrt(tau)) * (math.sqrt(n) * g + math.sqrt(tau)))
         bias = 1 / (n * g + tau) if self.bias else torch.zeros_like(g)
-        parts = features.split(max(1, _CHUNK // features.shape[1]))
+        parts = features.split(max(1, _PIECE // features.shape[1]))
         basis = self.feature_basis.to(device)
         return torch.cat([(part.double() @ basis).square() @ weight + bias for part in parts])
 

@@ -21,7 +21,7 @@ from regmixup.config import Count, CountOrZero, NotNegative, check_number
 from regmixup.posthoc.base import Posthoc, as_given, probabilities, required
 from regmixup.types import LOG_OF_PROBS, Predictions
 
-_CHUNK = 2**20
+_PIECE = 2**20
 # torch draws normal numbers in groups of 16. Whole groups of rows make the stream the same however it is cut.
 _GROUP = 16
 _KEPT = 2**28  # numbers, a gigabyte in float32; four times as many on a GPU
@@ -96,7 +96,7 @@ def monte_carlo(
     generator = torch.Generator().manual_seed(seed)
     draw = noise.draw if noise is not None else _draw
     classes = logits.shape[1]
-    rows = max(1, _CHUNK // (_GROUP * samples * classes)) * _GROUP
+    rows = max(1, _PIECE // (_GROUP * samples * classes)) * _GROUP
     probs = []
     for mean, spread in zip(logits.split(rows), variance.split(rows), strict=True):
         whole = math.ceil(len(mean) / _GROUP) * _GROUP

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regmixup.metrics.calibration import ece_from_gaps
 from regmixup.metrics.outcomes import equal_width_bins
-from regmixup.metrics.pieces import in_order
+from regmixup.metrics.pieces import map_pieces
 
 _PIECE = 2**18  # float64 numbers that stay in the cache
 _SLACK = 1e-9  # far more than what the rounding of sums adds to a bound
@@ -61,7 +61,7 @@ def confidence_at(logits: Tensor, temperature: float) -> Tensor:
         shifted = part.double() - part.amax(dim=1, keepdim=True)
         return shifted.div_(temperature).exp_().sum(dim=1).reciprocal()
 
-    return torch.cat(list(in_order(confidence, logits, _PIECE)))
+    return torch.cat(list(map_pieces(confidence, logits, _PIECE)))
 
 
 def least_ece(high: Tensor, low: Tensor, correct: Tensor, num_bins: int) -> float:

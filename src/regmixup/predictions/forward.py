@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import to_float
+from regmixup.networks.contract import evaluation_mode
 from regmixup.networks.gp_head import GaussianProcess
 from regmixup.networks.outputs import logits_of
-from regmixup.networks.precision import autocast, check_precision, products
+from regmixup.networks.precision import autocast, check_precision, float32_products
 from regmixup.types import Precision, Predictions, Role, as_tensor, is_whole
 
 
@@ -44,40 +45,36 @@ def predict_batches(
     check_precision(precision, device)
     logits: list[Tensor] = []
     labels: list[Tensor] = []
-    reached: list[Tensor] = []
+    head_inputs: list[Tensor] = []
     variances: list[Tensor] = []
 
-    def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def collect(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if features or moments:
-            reached.append(inputs[0].float() if moments else inputs[0].float().cpu())
+            head_inputs.append(inputs[0].float() if moments else inputs[0].float().cpu())
         if isinstance(head, GaussianProcess):
             variances.append(head.variance(inputs[0]).float().cpu())
 
     # What reaches the head, whatever `forward` does before it; one pass gives all.
-    hook = head.register_forward_pre_hook(look) if head is not None else nullcontext()
-    with hook, _evaluation_mode(model):
+    hook = head.register_forward_pre_hook(collect) if head is not None else nullcontext()
+    with hook, evaluation_mode(model):
         for batch in batches:
             x, y = pair_of(batch, dataset, labelled=labelled)
-            with products(precision), autocast(precision, device):
+            with float32_products(precision), autocast(precision, device):
                 logits.append(logits_of(model, to_float(x.to(device, non_blocking=True))).float())
             labels.append(y.cpu())
     if not logits:
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
     all_logits, all_labels = torch.cat(logits).cpu(), torch.cat(labels)
-    stored: dict[str, Any] = {}
-    if reached and features:
-        stored["features"] = torch.cat(reached).cpu()
-        if isinstance(head, nn.Linear):
-            stored["head_weight"] = head.weight.detach().float().cpu().clone()
-            if head.bias is not None:
-                stored["head_bias"] = head.bias.detach().float().cpu().clone()
+    optional: dict[str, Any] = {}
+    if head_inputs and features:
+        optional |= {"features": torch.cat(head_inputs).cpu(), **_linear_weights(head)}
     if variances:
-        stored["logit_variance"] = torch.cat(variances).expand_as(all_logits).contiguous()
-    if reached and moments:  # of all batches at once: the checks of each would wait for the device
+        optional["logit_variance"] = torch.cat(variances).expand_as(all_logits).contiguous()
+    if head_inputs and moments:  # of all batches at once: the checks of each would wait for the device
         known = (all_labels >= 0).to(device)
-        of_known = ClassMoments.of(torch.cat(reached)[known], all_labels.to(device)[known], all_logits.shape[1])
-        stored |= of_known.packed()
-    return Predictions(all_logits, all_labels, **stored, dataset=dataset, role=role)
+        of_known = ClassMoments.of(torch.cat(head_inputs)[known], all_labels.to(device)[known], all_logits.shape[1])
+        optional |= of_known.packed()
+    return Predictions(all_logits, all_labels, **optional, dataset=dataset, role=role)
 
 
 def _head_of(model: nn.Module) -> nn.Module | None:
@@ -87,16 +84,12 @@ def _head_of(model: nn.Module) -> nn.Module | None:
     return head if isinstance(head, nn.Module) and callable(getattr(model, "features", None)) else None
 
 
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Set a model to evaluation mode; at the end every module is back in the mode that it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
+def _linear_weights(head: nn.Module | None) -> dict[str, Tensor]:
+    """Return weight and bias of a linear head as fields of `Predictions`; nothing for any other head."""
+    if not isinstance(head, nn.Linear):
+        return {}
+    weights = {"head_weight": head.weight, "head_bias": head.bias}
+    return {name: tensor.detach().float().cpu().clone() for name, tensor in weights.items() if tensor is not None}
 
 
 def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:

@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any, Protocol, TypedDict, Unpack
 
 import torch
+from torch import Tensor
 
 from regmixup import data
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
-from regmixup.metrics.pieces import ahead
+from regmixup.metrics.pieces import map_ahead
 from regmixup.names import warn_user
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import memory_format
 from regmixup.posthoc import ensemble
-from regmixup.predictions import store as files
 from regmixup.predictions.forward import predict_batches
+from regmixup.predictions.store import join, load, read_header, save
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import match_channels, reader, some_parts
@@ -55,7 +56,7 @@ class TrainedRun(Protocol):
     def predictions_path(self, dataset: str) -> Path: ...
 
 
-class Options(TypedDict, total=False):
+class PredictOptions(TypedDict, total=False):
     """The options of predictions, by default None.
 
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
@@ -68,23 +69,23 @@ class Options(TypedDict, total=False):
     features: bool | None
 
 
-def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
+def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[PredictOptions]) -> list[Predictions]:
     """Return a run's predictions for datasets. What is stored but damaged is made again, with a warning."""
-    store(run, datasets, **options)
+    store_predictions(run, datasets, **options)
     stored = []
     for name in datasets:
         path = run.predictions_path(name)
         try:
-            stored.append(files.load(path))
+            stored.append(load(path))
         except ValueError as error:
             warn_user(f"{error}; predicted again")
             path.unlink(missing_ok=True)
-            store(run, [name], **options)
-            stored.append(files.load(path))
+            store_predictions(run, [name], **options)
+            stored.append(load(path))
     return stored
 
 
-def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> None:
+def store_predictions(run: TrainedRun, datasets: Sequence[str], **options: Unpack[PredictOptions]) -> None:
     """Make and store the predictions that are not stored yet, without reading those that are.
 
     Those of an ensemble are the mean of its members' logits, with the members' own beside it. Under torchrun all
@@ -100,20 +101,20 @@ def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) 
                 predicted = _predict_each(run, lacking, ranks, options)
             else:
                 for member in run.members():
-                    store(member, lacking, **options)
+                    store_predictions(member, lacking, **options)
                 predicted = ((name, _mean(run, name)) for name in (lacking if ranks.first else ()))
             for name, predictions in predicted:
                 if predictions is not None:
-                    files.save(predictions, run.predictions_path(name))
+                    save(predictions, run.predictions_path(name))
         ranks.wait()  # until the files can be read
 
 
 def _mean(run: TrainedRun, name: str) -> Predictions:
-    mean = ensemble([files.load(member.predictions_path(name)) for member in run.members()])
+    mean = ensemble([load(member.predictions_path(name)) for member in run.members()])
     return replace(mean, info={**mean.info, "run": run.fingerprint})
 
 
-def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
+def _is_stored(run: TrainedRun, name: str, options: PredictOptions) -> bool:
     """Return True if the file for a dataset records this run, dataset and precision; a damaged one records nothing.
 
     Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
@@ -122,7 +123,7 @@ def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
     if not path.exists():
         return False
     try:
-        fields, info = files.read_header(path)
+        fields, info = read_header(path)
     except ValueError as error:
         warn_user(f"{error}; predicted again")
         return False
@@ -140,7 +141,7 @@ def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
 
 
 def _predict_each(
-    run: TrainedRun, names: list[str], ranks: Ranks, options: Options
+    run: TrainedRun, names: list[str], ranks: Ranks, options: PredictOptions
 ) -> Iterator[tuple[str, Predictions | None]]:
     """Yield the predictions for each dataset, while the next ones are read."""
     root, features = options.get("root"), options.get("features")
@@ -150,19 +151,19 @@ def _predict_each(
     if run.batch_norm != "trained":
         ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
 
-    def load(name: str) -> LabelledImages:
+    def read_images(name: str) -> LabelledImages:
         source = data.load(name, root=root)
         _ = source.fingerprint  # which takes longer than a GPU's forward passes
         return source
 
-    for name, source in zip(names, ahead(load, names, most=_AHEAD), strict=True):
+    for name, source in zip(names, map_ahead(read_images, names, most=_AHEAD), strict=True):
         yield name, _predict(run, model, name, source, ranks, features)
 
 
 def _predict(
     run: TrainedRun, model: Classifier, name: str, source: LabelledImages, ranks: Ranks, features: bool | None
 ) -> Predictions | None:
-    """Return the predictions for one dataset on the first rank, None on the others. features: see `Options`.
+    """Return the predictions for one dataset on the first rank, None on the others. features: see `PredictOptions`.
 
     Images in memory must have the size that the network sees; for files see `Run.transform`.
     Ranks share whole batches, so every batch is what it would be in one process.
@@ -172,7 +173,6 @@ def _predict(
     device = next(model.parameters()).device
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
-    role = role_of(name, run.config.train_set)
     rows = ranks.share(len(source), unit=batch_size)
     for part in some_parts(source, rows, reader(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
@@ -185,7 +185,7 @@ def _predict(
             model,
             batches,
             dataset=name,
-            role=role,
+            role=role_of(name, run.config.train_set),
             moments=shifted,
             features=not shifted if features is None else features,
             precision=run.predicts_in,
@@ -194,10 +194,15 @@ def _predict(
     parts_of_ranks = ranks.to_first(parts)
     if not ranks.first:
         return None
+    whole = join([part for parts in parts_of_ranks for part in parts])
+    return replace(whole, info=_info(run, name, source, known))
+
+
+def _info(run: TrainedRun, name: str, source: LabelledImages, known: Tensor) -> dict[str, str]:
+    """Return the `info` of predictions for a dataset. known: the model's number of each class of the dataset."""
     info = {**source.info, **_record(run, name), "data": source.fingerprint}
     if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
         labels = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
         info["class_subset"] = ",".join(map(str, labels))
     # `Predictions` has a field for the dataset; what is empty is not written.
-    info = {key: text for key, text in info.items() if text and key != "dataset"}
-    return replace(files.join([part for parts in parts_of_ranks for part in parts]), info=info)
+    return {key: text for key, text in info.items() if text and key != "dataset"}

@@ -92,10 +92,10 @@ class Design:
             return quantity
         return quantity._replace(score=self.score_of(label))
 
-    def name_scores(self, labels: Iterable[str]) -> str:
+    def describe_scores(self, labels: Iterable[str]) -> str:
         """Say by which score each method detects.
 
-        >>> Design().name_scores(["dnn", "mixup", "regmixup", "cutmix"])
+        >>> Design().describe_scores(["dnn", "mixup", "regmixup", "cutmix"])
         'by dempster_shafer (mixup, cutmix by entropy)'
         """
         by_score: dict[str, list[str]] = {}

@@ -25,9 +25,9 @@ from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
 from regmixup.report.answers import EVERYTHING, Answers
 from regmixup.report.figures import pooled_figures, pooled_history
-from regmixup.report.leaderboard import ValueCell
-from regmixup.report.page import PageSection, assemble, definitions, drawn_sections, fill
-from regmixup.report.script_data import Cells, script_constants
+from regmixup.report.leaderboard import ShownValue
+from regmixup.report.page import PageSection, definitions, drawn_sections, fill, html_page
+from regmixup.report.script_data import ScriptTables, script_constants
 from regmixup.report.units import unit_of, units_of
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
@@ -74,11 +74,11 @@ def write_page(
     measured = measure_models(model, other, bootstrap=bootstrap)
     if score is not None:
         check_name("score", score, {row.score for row in measured.rows[0] if row.score})
-    write_text(Path(path), assemble_page(measured, images=looks, classes=classes, title=title, score=score))
+    write_text(Path(path), models_page(measured, images=looks, classes=classes, title=title, score=score))
     return measured
 
 
-def assemble_page(
+def models_page(
     measured: Measured,
     *,
     images: Images | None = None,
@@ -106,11 +106,11 @@ def assemble_page(
         looks.pop(test.dataset, None)  # shown as mistakes, so not among the examples
     data = _page_data(measured, looks, classes, score, history)
     first = [*answers.sections()] if answers is not None else []
-    told: dict[str, dict[str, object]] = {
+    facts_of: dict[str, dict[str, object]] = {
         "detection": {"alone": len(measured.models) == 1},
         "calibration": {"few": len(test) if len(test) < _FEWEST_DRAWN else 0},
     }
-    drawn = drawn_sections(data, study=False, told=told)
+    drawn = drawn_sections(data, study=False, facts_of=facts_of)
     summary = _summary_table(measured, summarize(measured, score, errors_by))
     parts = [
         *first,
@@ -122,7 +122,7 @@ def assemble_page(
     ]
     title = title or " against ".join(model_names(measured))
     lead = lead or f"{len(test):,} test images of {test.logits.shape[1]} classes."
-    return assemble(kicker, title, lead, parts, data)
+    return html_page(kicker, title, lead, parts, data)
 
 
 def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPredictions:
@@ -140,7 +140,7 @@ class SummaryLine:
 
     title: str
     quantity: Quantity
-    cells: Sequence[ValueCell | None]
+    cells: Sequence[ShownValue | None]
 
 
 def summarize(measured: Measured, score: str | None = None, errors_by: str = "max_probability") -> list[SummaryLine]:
@@ -172,12 +172,12 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
             values: list[Row | Difference | None] = [table.get(place) for table in tables]
             if len(tables) > 1:
                 values.append(measured.differences.get(place))
-            cells = [_value_cell(place.metric, value) if value is not None else None for value in values]
+            cells = [_shown_value(place.metric, value) if value is not None else None for value in values]
             lines.append(SummaryLine(title, place, cells))
     return lines
 
 
-def units(lines: Sequence[SummaryLine]) -> str:
+def describe_units(lines: Sequence[SummaryLine]) -> str:
     """Return the units of a summary in words: "in percent but for T, NLL (nats)"."""
     return units_of({line.title: line.quantity.metric for line in lines})
 
@@ -187,13 +187,13 @@ def score_name(score: str) -> str:
     return _SCORES.get(score, score.replace("_", " "))
 
 
-def _value_cell(metric: str, measured: Row | Difference) -> ValueCell:
-    """Return the cell of a value, or of a difference, which has a sign."""
+def _shown_value(metric: str, measured: Row | Difference) -> ShownValue:
+    """Return a value or a difference, which has a sign, as it is shown."""
     better = measured.better if isinstance(measured, Difference) else None
     write = partial(unit_of(metric).write, signed=isinstance(measured, Difference), digits=4)
     low, high = measured.low, measured.high
     bounds = "" if low is None or high is None else f"{write(low)} to {write(high)}"
-    return ValueCell(measured.value, write(measured.value), bounds, better)
+    return ShownValue(measured.value, write(measured.value), bounds, better)
 
 
 def _summary_scores(measured: Measured, score: str | None) -> list[str]:
@@ -208,8 +208,8 @@ def model_names(measured: Measured) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _IntervalCells(Cells):
-    """Cells with the interval of every value and, of the first model, the difference from the second."""
+class _ModelTables(ScriptTables):
+    """The tables of one model or two: values with intervals and, of the first, its difference from the second."""
 
     differences: Mapping[Quantity, Difference]
     first_score: str
@@ -218,20 +218,21 @@ class _IntervalCells(Cells):
         return [self._cell(quantities, label, first=index == 0) for index, label in enumerate(self.labels)]
 
     def _cell(self, quantities: Sequence[Quantity], label: str, *, first: bool) -> list[Any] | None:
+        """Return a `ScriptCell`, with None for the paper's number, and behind it lines to show with the value."""
         rows = [row for quantity in quantities for row in self.aggregation.rows(quantity, label)]
         if not rows or len(rows) < len(quantities):
             return None
         factor = unit_of(rows[0].metric).factor
         mean = round(factor * math.fsum(row.value for row in rows) / len(rows), 2)
-        if len(rows) > 1:
+        if len(rows) > 1:  # a mean over sets has no interval
             return [mean, None, 1, None, 0, 0, None, []]
         row = rows[0]
-        facts = [_value_cell(row.metric, row).bounds]
+        facts = [_shown_value(row.metric, row).bounds]
         difference = self.differences.get(row.quantity)
         better = difference.better if difference is not None else None  # of the first model
         if difference is not None and first:
             mark = {True: "▲ better: ", False: "▼ worse: ", None: ""}[better]
-            cell = _value_cell(row.metric, difference)
+            cell = _shown_value(row.metric, difference)
             facts.append(f"{mark}{cell.text} ({cell.bounds})" if cell.bounds else f"{mark}{cell.text}")
         verdict = {True: 1, False: -1, None: 0}[better] if first else 0
         best = int(better == first)  # the second where the first is worse
@@ -255,14 +256,14 @@ def _page_data(
 ) -> dict[str, Any]:
     names = model_names(measured)
     rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
-    cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_scores(measured, score)[0])
+    tables = _ModelTables(names, Aggregation(rows), measured.differences, _summary_scores(measured, score)[0])
     figures = []
     for model, of_model in zip(measured.models, measured.rows, strict=True):
         ood = [(model.posthoc or as_given)(predictions) for predictions in model.ood]
         versions = _versions(model, of_model)
         drawn = model_figures(versions, ood, scores=of_model.scores, looks=looks, classes=classes, equal_mass=True)
         figures.append([drawn])  # as of a method with one run
-    setting = {**cells.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
+    setting = {**tables.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
     return {**script_constants(), "equalMass": True, "settings": [setting]}
 
 
@@ -333,7 +334,7 @@ def _remarks(measured: Measured) -> Iterator[str]:
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
-    names, caption = model_names(measured), units(lines)
+    names, caption = model_names(measured), describe_units(lines)
     caption = caption[0].upper() + caption[1:]  # not `capitalize`, which makes small letters of the names in it
     heads = ["value"]
     if len(names) > 1:

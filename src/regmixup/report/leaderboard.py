@@ -25,7 +25,7 @@ FAR = ("mnist", "svhn", "textures", "places365")
 """Families of OpenOOD's far sets, for both train sets."""
 
 
-class ValueCell(NamedTuple):
+class ShownValue(NamedTuple):
     """A value as it is shown, with its interval. better: of a difference, whether the first model is better."""
 
     value: float
@@ -69,18 +69,18 @@ class Leaderboard:
 
     caption: str
     heads: Sequence[str]
-    lines: Mapping[str, Sequence[ValueCell | None]]
+    lines: Mapping[str, Sequence[ShownValue | None]]
 
 
 def leaderboard(setting: Setting) -> Leaderboard:
     """Return the leaderboard of a setting, methods in the order of the study."""
     columns = _columns(setting)
-    lines: dict[str, list[ValueCell | None]] = {}
+    lines: dict[str, list[ShownValue | None]] = {}
     for label in setting.labels:
-        runs = setting.of(label)
+        runs = setting.runs_of(label)
         minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
         measured = [_measured(setting, column, label) for column in columns]
-        lines[label] = [*measured, _images(runs[0]), ValueCell(minutes, f"{minutes:.1f}", "")]
+        lines[label] = [*measured, _images_forwarded(runs[0]), ShownValue(minutes, f"{minutes:.1f}", "")]
     devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
     units = units_of({column.title: column.metric for column in columns})
     caption = (
@@ -96,16 +96,17 @@ def leaderboard(setting: Setting) -> Leaderboard:
         heads.append("mean rank ↓")
         ranks = mean_ranks(setting)
         for label, cells in lines.items():
-            cells.append(ValueCell(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
+            cells.append(ShownValue(ranks[label], f"{ranks[label]:.2f}", "") if label in ranks else None)
     return Leaderboard(caption, heads, lines)
 
 
 def mean_ranks(setting: Setting) -> dict[str, float]:
     """Return the mean of each label's ranks, the best first: how a study with `rank` orders its candidates.
 
-    Labels are ranked by each of `_ranked`, 1 for the best; equal ones share their mean rank. A rank compares means over
-    the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank. Of equal
-    mean ranks the training that forwards fewer images comes first: the minutes of runs that share a device say little.
+    Labels are ranked by each of `_ranked_quantities`, 1 for the best; equal ones share their mean rank. A rank compares
+    means over the seeds that all labels have, as other seeds are other luck; where there is none, no label has a rank.
+    Of equal mean ranks the training that forwards fewer images comes first: the minutes of runs that share a device say
+    little.
     """
     from scipy.stats import rankdata  # whose import takes a second
 
@@ -113,7 +114,7 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
     if not seeds:
         return {}
     ranks: dict[str, list[float]] = {label: [] for label in setting.labels}
-    for title, quantities in _ranked(setting).items():
+    for title, quantities in _ranked_quantities(setting).items():
         values = {label: setting.aggregation.average(quantities, label) for label in setting.labels}
         if missing := [label for label, by_seed in values.items() if not by_seed.keys() >= {*seeds}]:
             raise ValueError(f"{title} must be measured for every candidate, got none for {', '.join(missing)}")
@@ -122,36 +123,36 @@ def mean_ranks(setting: Setting) -> dict[str, float]:
         for label, rank in zip(values, rankdata(means), strict=True):
             ranks[label].append(float(rank))
     mean_rank = {label: fmean(of_label) for label, of_label in ranks.items()}
-    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _forwarded(setting.of(label)[0])))
+    order = sorted(mean_rank, key=lambda label: (mean_rank[label], _images_per_train_image(setting.runs_of(label)[0])))
     return {label: mean_rank[label] for label in order}
 
 
 def rank_caption(setting: Setting) -> str:
     """Say what the mean ranks of a setting are the mean of, and over which seeds."""
-    over = f"over {', '.join(_ranked(setting))}"
+    over = f"over {', '.join(_ranked_quantities(setting))}"
     if not (seeds := _shared_seeds(setting)):
         return f"Mean rank {over}: none, as the candidates share no seed ({_listed_seeds(setting)})"
     which = f"by means over {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-    if any(len(setting.of(label)) > len(seeds) for label in setting.labels):
+    if any(len(setting.runs_of(label)) > len(seeds) for label in setting.labels):
         which += f", which all candidates have ({_listed_seeds(setting)})"
     return f"Mean rank: {over}; {which}; of equal ones the training that forwards fewer images comes first"
 
 
 def _shared_seeds(setting: Setting) -> list[int]:
     """Return the seeds that every label has been trained with."""
-    return sorted(set.intersection(*({run.seed for run in setting.of(label)} for label in setting.labels)))
+    return sorted(set.intersection(*({run.seed for run in setting.runs_of(label)} for label in setting.labels)))
 
 
 def _listed_seeds(setting: Setting) -> str:
     """Return the seeds of most labels, then those of each label that has others: "0, 1, 2; mixup: 0, 1"."""
     seeds = {}
     for label in setting.labels:
-        seeds[label] = ", ".join(map(str, sorted(run.seed for run in setting.of(label))))
+        seeds[label] = ", ".join(map(str, sorted(run.seed for run in setting.runs_of(label))))
     usual, _ = Counter(seeds.values()).most_common(1)[0]
     return "; ".join([usual, *(f"{label}: {text}" for label, text in seeds.items() if text != usual)])
 
 
-def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
+def _ranked_quantities(setting: Setting) -> dict[str, list[Quantity]]:
     """Return the ranks that count for mean ranks, each with the quantities that it is by the mean of."""
     ranked: dict[str, list[Quantity]] = {}
     for column in _columns(setting):
@@ -162,13 +163,13 @@ def _ranked(setting: Setting) -> dict[str, list[Quantity]]:
 
 def _columns(setting: Setting) -> list[_Column]:
     """Return the columns that some method has values for."""
-    rows = setting.aggregation
-    test = tested_set(rows)
+    aggregation = setting.aggregation
+    test = tested_set(aggregation)
     columns = [_Column("accuracy", [Quantity(test, "accuracy")])]
-    for name in shifted_sets(rows):
+    for name in shifted_sets(aggregation):
         shifted = Quantity(name, "accuracy", corruption=MEAN)
         columns.append(_Column(f"accuracy {name}", [shifted], rank="accuracy under shift"))
-    ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(rows)]
+    ood = [Quantity(name, "auroc", score="max_probability") for name in ood_sets(aggregation)]
     near_families = NEAR.get(test.partition("/")[0], ())
     near = [quantity for quantity in ood if quantity.dataset.partition("/")[0] in near_families]
     if near:
@@ -180,19 +181,19 @@ def _columns(setting: Setting) -> list[_Column]:
     columns.append(_Column("ECE", [Quantity(test, "ece")]))
     columns.append(_Column("AUGRC", [Quantity(test, "augrc", score="max_probability")], rank="AUGRC"))
     columns.append(_Column("NLL", [Quantity(test, "nll")], rank="NLL"))
-    return [column for column in columns if any(rows.average(column.quantities, label) for label in setting.labels)]
+    return [c for c in columns if any(aggregation.average(c.quantities, label) for label in setting.labels)]
 
 
-def _measured(setting: Setting, column: _Column, label: str) -> ValueCell | None:
+def _measured(setting: Setting, column: _Column, label: str) -> ShownValue | None:
     values = [*setting.aggregation.average(column.quantities, label).values()]
     if not values:
         return None
     unit, mean, bounds = unit_of(column.metric), fmean(values), mean_interval(values)
     interval = " to ".join(map(unit.write, bounds)) if bounds is not None else "one seed"
-    return ValueCell(unit.factor * mean, unit.write(mean), interval)
+    return ShownValue(unit.factor * mean, unit.write(mean), interval)
 
 
-def _images(run: RunRecord) -> ValueCell | None:
+def _images_forwarded(run: RunRecord) -> ShownValue | None:
     """Return how many images training forwarded; None where neither the study nor the run says how many it trained on.
 
     The catalogue of the study does not know the size of a folder or of a registered dataset.
@@ -200,11 +201,11 @@ def _images(run: RunRecord) -> ValueCell | None:
     images = run.train_images or run.provenance.get("train_images")
     if images is None:
         return None
-    count = images * _forwarded(run)
-    return ValueCell(count, f"{count / 1e6:.3g} M", "")
+    count = images * _images_per_train_image(run)
+    return ShownValue(count, f"{count / 1e6:.3g} M", "")
 
 
-def _forwarded(run: RunRecord) -> float:
+def _images_per_train_image(run: RunRecord) -> float:
     """Return how many images training forwarded for each train image."""
     config = run.config
     epochs = config["epochs"] + config["cooldown_epochs"]

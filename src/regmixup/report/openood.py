@@ -49,21 +49,21 @@ def write_openood(results: Results) -> tuple[Path, str]:
 
 def openood_rows(setting: Setting) -> list[list[str]]:
     """Return a row for each method and score that was measured, means over seeds; none for other train sets."""
-    rows = setting.aggregation
-    test = tested_set(rows)
+    aggregation = setting.aggregation
+    test = tested_set(aggregation)
     family = test.partition("/")[0]
     if family not in GROUPS:
         return []
     lines = []
     for label in setting.labels:
-        config = setting.of(label)[0].config
-        accuracies = rows.values(Quantity(test, "accuracy"), label)
+        config = setting.runs_of(label)[0].config
+        accuracies = aggregation.values(Quantity(test, "accuracy"), label)
         about = [f"{config['epochs']} epochs, {counted(len(accuracies), 'seed')}"]
         if test != f"{family}/openood-test":
             about.append(f"in-distribution images are {test}, not {family}/openood-test")
         arch = NETWORKS.get(config["network"], config["network"])
         for score, name in POSTPROCESSORS.items():
-            groups = [_mean(rows, label, score, *group) for group in GROUPS[family].items()]
+            groups = [_mean(aggregation, label, score, *group) for group in GROUPS[family].items()]
             if any(mean for mean, _ in groups):
                 cells = ["" if lacks else mean for mean, lacks in groups]
                 description = "; ".join([*about, *(lacks for _, lacks in groups if lacks)])
@@ -71,10 +71,10 @@ def openood_rows(setting: Setting) -> list[list[str]]:
     return lines
 
 
-def _mean(rows: Aggregation, label: str, score: str, group: str, wanted: Sequence[str]) -> tuple[str, str]:
+def _mean(aggregation: Aggregation, label: str, score: str, group: str, wanted: Sequence[str]) -> tuple[str, str]:
     """Return the mean over the sets of a group that were measured, and what it lacks, "" where it is complete."""
     quantity = partial(Quantity, metric="auroc", score=score)
-    measured = [name for name in ood_sets(rows) if rows.values(quantity(name), label)]
+    measured = [name for name in ood_sets(aggregation) if aggregation.values(quantity(name), label)]
     used, missing = [], []
     for name in wanted:
         same_images = [dataset for dataset in measured if name in (dataset, family_of(dataset))]
@@ -82,7 +82,7 @@ def _mean(rows: Aggregation, label: str, score: str, group: str, wanted: Sequenc
         if not same_images:
             missing.append(name)
         used += (same_images or same_family)[:1]
-    mean = _percent(rows.average([quantity(name) for name in used], label))
+    mean = _percent(aggregation.average([quantity(name) for name in used], label))
     present = f" ({mean} over {', '.join(used)})" if mean else ""
     return mean, f"{group} lacks {', '.join(missing)}{present}" if missing else ""
 

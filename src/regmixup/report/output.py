@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from regmixup.names import printable
 from regmixup.report.leaderboard import mean_ranks, rank_caption
-from regmixup.report.page import render
+from regmixup.report.page import study_page
 from regmixup.report.results import Results, load_results
 from regmixup.report.tables import SELECTION, selection_table, study_tables
 from regmixup.report.writers import escape_markdown, markdown_table, print_table, to_csv, to_latex, to_markdown
 from regmixup.storage import write_text
 
 
-def print_report(results: Results, console: Console) -> None:
-    """Write the report, and print the main table of every setting, what was selected, and the files written."""
-    written = write_report(results)
+def print_report(results: Results, written: Sequence[Path], console: Console) -> None:
+    """Print the main table of every setting, what was selected, and the files of `write_report`."""
     for tables in study_tables(results):
         print_table(tables[0], console)
     if results.selected:
@@ -48,7 +48,7 @@ def write_report(results: Results | str | Path) -> list[Path]:
         heads, *lines = ([*map(escape_markdown, line)] for line in selection_table(results.selected))
         parts.append(f"{SELECTION}.\n\n{markdown_table(heads, lines)}")
     texts = {
-        "report.html": render(results, tables),
+        "report.html": study_page(results, tables),
         "report.md": "\n".join(parts),
         "report.tex": "\n".join(map(to_latex, written)),
         "report.csv": to_csv([setting.name for setting in results.settings], tables),

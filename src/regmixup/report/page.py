@@ -62,14 +62,14 @@ class PageSection:
     body: str
 
 
-def render(results: Results, tables: Sequence[Sequence[Table]]) -> str:
-    """Render the page. tables: those of every setting."""
+def study_page(results: Results, tables: Sequence[Sequence[Table]]) -> str:
+    """Return the page of a study. tables: those of every setting."""
     data = script_data(results)
-    return assemble("regmixup report", results.title, _lead(results), _sections(results, tables, data), data)
+    return html_page("regmixup report", results.title, _lead(results), _sections(results, tables, data), data)
 
 
-def assemble(kicker: str, title: str, lead: str, sections: Iterable[PageSection], data: Mapping[str, Any]) -> str:
-    """Put a page together from its sections and the data of its script."""
+def html_page(kicker: str, title: str, lead: str, sections: Iterable[PageSection], data: Mapping[str, Any]) -> str:
+    """Return a page of these sections. data: of its script."""
     return _TEMPLATES.get_template("page.html").render(
         kicker=kicker,
         title=title,
@@ -113,7 +113,7 @@ def definitions(facts: Iterable[tuple[str, str]]) -> str:
 
 def _lead(results: Results) -> str:
     labels = {run.label for run in results.runs}
-    seeds = max(len(setting.of(label)) for setting in results.settings for label in setting.labels)
+    seeds = max(len(setting.runs_of(label)) for setting in results.settings for label in setting.labels)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
     fitted = any(row.posthoc == "temperature" for row in results.rows)
     counts = f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."
@@ -138,16 +138,16 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
 
 
 def drawn_sections(
-    data: Mapping[str, Any], *, study: bool, told: Mapping[str, Mapping[str, object]] | None = None
+    data: Mapping[str, Any], *, study: bool, facts_of: Mapping[str, Mapping[str, object]] | None = None
 ) -> list[PageSection]:
     """Return the sections of the figures that some setting has data for.
 
-    study: speak of seeds and of the paper. told: by section, what else its template is told.
+    study: speak of seeds and of the paper. facts_of: what else its template needs, by section.
     """
     sections = []
     for name, (title, needed) in DRAWN.items():
         if any(any(setting[needed]) for setting in data["settings"]):
-            facts = told.get(name, {}) if told is not None else {}
+            facts = facts_of.get(name, {}) if facts_of is not None else {}
             sections.append(PageSection(name, title, fill("figures.html", name, study=study, **facts)))
     return sections
 
@@ -156,7 +156,7 @@ def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
     configs = {}
     for label in setting.labels:
-        run = setting.of(label)[0]
+        run = setting.runs_of(label)[0]
         lacking = {name: value for name, value in LATER_FIELDS.items() if name not in run.config}
         configs[label] = {**run.config, **lacking, "posthoc": run.posthoc}
     first = configs[setting.labels[0]]

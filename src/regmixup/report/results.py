@@ -79,17 +79,17 @@ class Setting:
         """Return the labels that are compared, in the order of the study."""
         return list(dict.fromkeys(run.label for run in self.runs))
 
-    def of(self, label: str) -> list[RunRecord]:
+    def runs_of(self, label: str) -> list[RunRecord]:
         """Return the runs of one label, one per seed."""
         return [run for run in self.runs if run.label == label]
 
     @cached_property
     def design(self) -> Design:
         """Return which comparisons with the reference method its runs allow."""
-        references = {run.folder.name for run in self.of(REFERENCE)}
+        references = {run.folder.name for run in self.runs_of(REFERENCE)}
         one_temperature, untested, ensembles = set(), {}, set()
         for label in self.labels:
-            runs = self.of(label)
+            runs = self.runs_of(label)
             if len(runs) > 1 and runs[0].calibration == "companion":
                 one_temperature.add(label)
                 if (runs[0].posthoc or {}).get("prior_variance", "none") is None:  # the companion's, then

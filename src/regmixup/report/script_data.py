@@ -21,7 +21,7 @@ LEAST_P = 0.001
 ON_SHIFT = {"accuracy": ("accuracy", "none"), **CALIBRATION}
 """Metrics of the table of corruptions by title: metric and posthoc."""
 
-Compact = list[float | int | None]
+ScriptCell = list[float | int | None]
 """A cell for the script: mean, standard deviation, n, p against the reference, verdict (1 better, -1 worse, 0 neither),
 marks (1 best single model, 2 best of all, 3 both) and, if there is one, the paper's number."""
 
@@ -30,10 +30,10 @@ def script_data(results: Results) -> dict[str, Any]:
     """Return the data of the whole page: constants, and the figures and switchable tables of every setting."""
     settings = []
     for setting in results.settings:
-        runs = [setting.of(label) for label in setting.labels]
+        runs = [setting.runs_of(label) for label in setting.labels]
         settings.append(
             {
-                **Cells(setting.labels, setting.aggregation).data(),
+                **ScriptTables(setting.labels, setting.aggregation).data(),
                 "curves": [pooled_history([run.history for run in group]) for group in runs],
                 "mixing": _mixing(setting),
                 **pooled_figures([[run.figures for run in group if run.figures] for group in runs]),
@@ -53,16 +53,16 @@ def script_constants() -> dict[str, Any]:
     }
 
 
-def compact(cell: Cell | None) -> Compact | None:
+def script_cell(cell: Cell | None) -> ScriptCell | None:
     """Return a cell as the script takes it, in its unit.
 
-    >>> compact(Cell(0.92, 0.01, 3, best=True))
+    >>> script_cell(Cell(0.92, 0.01, 3, best=True))
     [92.0, 1.0, 3, None, 0, 1]
     """
     if cell is None:
         return None
     factor = cell.unit.factor
-    shown: Compact = [
+    shown: ScriptCell = [
         round(factor * cell.mean, 2),
         round(factor * cell.std, 2) if cell.n > 1 else None,
         cell.n,
@@ -74,8 +74,8 @@ def compact(cell: Cell | None) -> Compact | None:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The cells of the tables and curves that come from rows. labels: the methods, or models, that are compared."""
+class ScriptTables:
+    """What the script draws of rows: tables to switch, and curves. labels: the methods or models compared."""
 
     labels: Sequence[str]
     aggregation: Aggregation
@@ -91,10 +91,10 @@ class Cells:
             "calibration": self.calibration(),
         }
 
-    def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
+    def column(self, quantities: Sequence[Quantity]) -> list[ScriptCell | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
         cells = self.aggregation.column(quantities)
-        return [compact(cells.get(label)) for label in self.labels]
+        return [script_cell(cells.get(label)) for label in self.labels]
 
     def families(self) -> dict[str, tuple[list[str], list[int]]]:
         """Return the corruptions, in the order of the rows, and the severities of every shifted family."""
@@ -172,7 +172,7 @@ class Cells:
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
             "paper": [self.aggregation.design.score_of(label) for label in self.labels],
-            "named": self.aggregation.design.name_scores(self.labels),
+            "named": self.aggregation.design.describe_scores(self.labels),
             "cells": cells,
         }
 
@@ -186,7 +186,7 @@ class Cells:
 
 def _mixing(setting: Setting) -> list[dict[str, Any]]:
     """Return every method that mixes pairs of images, with Beta's parameter; AugMix's alpha is something else."""
-    objectives = {label: setting.of(label)[0].config["objective"] for label in setting.labels}
+    objectives = {label: setting.runs_of(label)[0].config["objective"] for label in setting.labels}
     return [
         {"method": label, **mixing_figure(float(objective["alpha"]))}
         for label, objective in objectives.items()

@@ -25,14 +25,14 @@ def compare_column(values: Mapping[str, Values], *, untested: Collection[str] = 
     values: the values of every method. A method that cannot be compared is left out, and does not count.
     """
     reference = [*values.get(REFERENCE, {}).values()]
-    chances = {}
+    p_values = {}
     for method, by_seed in values.items():
         if method != REFERENCE and method not in untested and min(len(by_seed), len(reference)) > 1:
-            chances[method] = difference([*by_seed.values()], reference).p
-    return holm(chances)
+            p_values[method] = difference([*by_seed.values()], reference).p
+    return holm(p_values)
 
 
-def holm(chances: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Return Holm's (1979) adjusted p: the k-th smallest of m is max over j <= k of min(1, (m - j + 1) p_(j)).
 
     Marking what stays below a level marks anything false with at most that probability, however many there are and
@@ -43,8 +43,8 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
     """
     adjusted: dict[str, float] = {}
     largest = 0.0
-    for index, name in enumerate(sorted(chances, key=chances.__getitem__)):
-        largest = max(largest, min(1.0, (len(chances) - index) * chances[name]))
+    for index, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - index) * p_values[name]))
         adjusted[name] = largest
     return adjusted
 

@@ -34,9 +34,9 @@ def study_tables(results: Results) -> list[list[Table]]:
     """Return the tables of every setting: the main one and, where sets are shifted, that of calibration there."""
     tables = []
     for setting in results.settings:
-        rows = setting.aggregation
-        main = _setting_table(results, setting, main_columns(rows))
-        shifted = _setting_table(results, setting, shift_columns(rows), "calibration under shift")
+        main = _setting_table(results, setting, main_columns(setting.aggregation))
+        columns = shift_columns(setting.aggregation)
+        shifted = _setting_table(results, setting, columns, "calibration under shift")
         tables.append([main, shifted] if shifted.columns else [main])
     return tables
 
@@ -46,9 +46,9 @@ def _setting_table(results: Results, setting: Setting, columns: Sequence[Column]
     changed = {run.label: run.changed for run in setting.runs}
     caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
     label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
-    rows = setting.aggregation
-    measured = [column for column in columns if any(rows.rows(column.quantity, method) for method in rows.labels)]
-    return tabulate(rows, measured, caption=": ".join(filter(None, caption)), label=label, changed=changed)
+    aggregation = setting.aggregation
+    measured = [c for c in columns if any(aggregation.rows(c.quantity, method) for method in aggregation.labels)]
+    return tabulate(aggregation, measured, caption=": ".join(filter(None, caption)), label=label, changed=changed)
 
 
 @dataclass(frozen=True)
@@ -64,38 +64,38 @@ def arrow(metric: str) -> str:
     return {True: " ↑", False: " ↓", None: ""}[higher_is_better(metric)]
 
 
-def main_columns(rows: Aggregation) -> list[Column]:
+def main_columns(aggregation: Aggregation) -> list[Column]:
     """Return the columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
-    test = tested_set(rows)
+    test = tested_set(aggregation)
     columns = [Column("accuracy", Quantity(test, "accuracy"))]
-    columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(rows)]
-    columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood_sets(rows)]
+    columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(aggregation)]
+    columns += [Column(f"AUROC {n.removesuffix('/test')}", Quantity(n, "auroc")) for n in ood_sets(aggregation)]
     columns += [Column(title, Quantity(test, metric, posthoc)) for title, (metric, posthoc) in CALIBRATION.items()]
     return [*columns, Column("T", Quantity(test, "temperature", SCALED))]
 
 
-def shift_columns(rows: Aggregation) -> list[Column]:
+def shift_columns(aggregation: Aggregation) -> list[Column]:
     """Return the columns of a study's second table: calibration on every shifted set, before and after T."""
     return [
         Column(f"{title} {name}", Quantity(name, *metric, corruption=MEAN))
         for title, metric in CALIBRATION.items()
-        for name in shifted_sets(rows)
+        for name in shifted_sets(aggregation)
     ]
 
 
-def tested_set(rows: Aggregation) -> str:
+def tested_set(aggregation: Aggregation) -> str:
     """Return the name of the test set; "" where no accuracy was measured."""
-    return next((q.dataset for q in rows.quantities if q.metric == "accuracy" and not q.corruption), "")
+    return next((q.dataset for q in aggregation.quantities if q.metric == "accuracy" and not q.corruption), "")
 
 
-def shifted_sets(rows: Aggregation) -> list[str]:
+def shifted_sets(aggregation: Aggregation) -> list[str]:
     """Return the shifted sets, families of corruptions as one."""
-    return list(dict.fromkeys(quantity.dataset for quantity in rows.quantities if quantity.corruption == MEAN))
+    return list(dict.fromkeys(quantity.dataset for quantity in aggregation.quantities if quantity.corruption == MEAN))
 
 
-def ood_sets(rows: Aggregation) -> list[str]:
+def ood_sets(aggregation: Aggregation) -> list[str]:
     """Return the out-of-distribution sets, with "(rebuilt)" in their names where they are."""
-    return list(dict.fromkeys(quantity.dataset for quantity in rows.quantities if quantity.metric == "auroc"))
+    return list(dict.fromkeys(quantity.dataset for quantity in aggregation.quantities if quantity.metric == "auroc"))
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Table:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         yield f"Mean ± standard deviation (number of seeds), {self.units}."
-        if scores := self.scores():
+        if scores := self.describe_scores():
             yield f"AUROC {scores}: each method's own score."
         signs = []
         if any(cell.best for cell in cells):
@@ -155,14 +155,14 @@ class Table:
                 "comparisons of one column. Every table compares the numbers that it shows."
             )
 
-    def scores(self) -> str:
+    def describe_scores(self) -> str:
         """Say by which score each method detects, where some columns leave that to the method; "" where none does."""
         open_columns = (c.quantity.metric in DETECTION and not c.quantity.score for c in self.columns)
-        return self.design.name_scores(self.lines) if any(open_columns) else ""
+        return self.design.describe_scores(self.lines) if any(open_columns) else ""
 
 
 def tabulate(
-    rows: Aggregation,
+    aggregation: Aggregation,
     columns: Sequence[Column],
     *,
     caption: str = "",
@@ -173,15 +173,16 @@ def tabulate(
 
     changed: how the training of a method differs from its recipe; a note at each of its cells.
     """
-    lines: dict[str, list[Cell | None]] = {method: [] for method in rows.labels}
+    lines: dict[str, list[Cell | None]] = {method: [] for method in aggregation.labels}
     for column in columns:
-        cells = rows.column([column.quantity])
+        cells = aggregation.column([column.quantity])
         for method, cell in cells.items():
             if cell is not None:
-                notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
+                rows, differences = aggregation.rows(column.quantity, method), (changed or {}).get(method, ())
+                notes = _notes(cell, rows, differences, aggregation.design)
                 cell = replace(cell, notes=tuple(notes))
             lines[method].append(cell)
-    return Table(columns, lines, rows.design, caption, label)
+    return Table(columns, lines, aggregation.design, caption, label)
 
 
 def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Design) -> Iterator[str]:

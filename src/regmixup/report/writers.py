@@ -132,7 +132,7 @@ def print_table(table: Table, console: Console) -> None:
             block.add_row(Text(head), *map(_terminal_cell, cells))
         console.print(block)
     legend = f"{printable(table.units)}, mean ± std over seeds, best in bold"
-    if scores := table.scores():
+    if scores := table.describe_scores():
         legend += f"; AUROC {printable(scores)}"
     console.print(Text(legend))
 

@@ -31,7 +31,7 @@ from regmixup import plugins, run_folder
 from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, as_given
-from regmixup.predictions.predict import store
+from regmixup.predictions.predict import store_predictions
 from regmixup.storage import digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study import figures
 from regmixup.study.archive import outcomes_path, write_outcomes
@@ -62,7 +62,7 @@ def evaluate_run(
     names = evaluation.datasets()
     if _needs_train(planned):
         names.append(run.config.train_set)
-    store(run, names, features=planned.keeps_features or None, root=root, device=device)
+    store_predictions(run, names, features=planned.keeps_features or None, root=root, device=device)
     predicted = [run.predictions_path(name) for name in names]
     settings = (planned.label, run.fingerprint, evaluation, planned.posthoc, temperature)
 

@@ -12,7 +12,7 @@ import torch
 
 from regmixup.config import Checked, NotNegative
 from regmixup.data.files import cache_folder
-from regmixup.networks.precision import cudnn, products
+from regmixup.networks.precision import cudnn, float32_products
 from regmixup.training.config import TrainConfig
 
 Choice = Literal["auto", "on", "off"]
@@ -108,7 +108,7 @@ def settings(device: torch.device, engine: Engine, precision: str) -> Iterator[N
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))  # streams, graphs and seeds are those of the current one
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))
-            stack.enter_context(products(precision))
+            stack.enter_context(float32_products(precision))
         if engine.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())

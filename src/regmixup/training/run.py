@@ -18,8 +18,8 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
-from regmixup.networks.precision import autocast, products
-from regmixup.predictions.predict import Options, predict_all
+from regmixup.networks.precision import autocast, float32_products
+from regmixup.predictions.predict import PredictOptions, predict_all
 from regmixup.storage import owning, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint
@@ -181,7 +181,7 @@ class Run:
         model = model.to(device).eval()
         if self.batch_norm != "trained":
             images = data.load(self.config.train_set, root=root)
-            with products(self.predicts_in), autocast(self.predicts_in, device), refreshing(model):
+            with float32_products(self.predicts_in), autocast(self.predicts_in, device), refreshing(model):
                 self._forward_train_set(model, images, device)
         return model
 
@@ -202,11 +202,11 @@ class Run:
         """Return where the predictions for a dataset are stored."""
         return run_folder.predictions_folder(self.folder, self.batch_norm) / predictions.file_name(dataset)
 
-    def predict(self, dataset: str, **options: Unpack[Options]) -> Predictions:
-        """Return the model's predictions for a dataset, by name; made once, then read back. options: see `Options`."""
+    def predict(self, dataset: str, **options: Unpack[PredictOptions]) -> Predictions:
+        """Return the model's predictions for a dataset, by name, made once, then read back; see `PredictOptions`."""
         return self.predict_all([dataset], **options)[0]
 
-    def predict_all(self, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
+    def predict_all(self, datasets: Sequence[str], **options: Unpack[PredictOptions]) -> list[Predictions]:
         """`predict` for several datasets with one load of the model, and none if all are stored."""
         return predict_all(self, datasets, **options)
 

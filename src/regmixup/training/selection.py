@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.metrics import accuracy, brier
 from regmixup.metrics.pieces import precise
-from regmixup.networks.precision import products
+from regmixup.networks.precision import float32_products
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import evaluation_transform, input_shape, match_channels, reader, some_parts
@@ -64,7 +64,7 @@ class Validation:
         model.eval()
         logits: list[Tensor] = []
         rows = ranks.share(len(self.dataset), unit=_BATCH)
-        with products("float32"):
+        with float32_products("float32"):
             for part in some_parts(self.dataset, rows, self.read):
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]

@@ -50,7 +50,7 @@ def test_features_of_any_type_score_like_the_same_numbers_in_float64(name):
 def test_pieces_do_not_show_and_inputs_are_left_alone(fitted, name, monkeypatch):
     before = TRAIN.features.clone(), TEST.features.clone()
     whole = fitted[name](TEST.features)
-    monkeypatch.setattr("regmixup.metrics.scores.features._CHUNK", 7 * WIDTH)
+    monkeypatch.setattr("regmixup.metrics.scores.features._PIECE", 7 * WIDTH)
     monkeypatch.setattr("regmixup.metrics.scores.features._DISTANCES", 300)
     torch.testing.assert_close(fitted[name](TEST.features), whole, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(fit(name, TRAIN)(TEST.features), whole, rtol=1e-8, atol=1e-8)

@@ -93,7 +93,7 @@ class TestScoreAll:
     def test_pieces_do_not_show(self, monkeypatch):
         sampled = replace(TEST, probs=TEST.logits.softmax(dim=1))
         whole = score_all(sampled)
-        monkeypatch.setattr(registry, "_CHUNK", 20)
+        monkeypatch.setattr(registry, "_PIECE", 20)
         for name, values in score_all(sampled).items():
             torch.testing.assert_close(values, whole[name], rtol=0, atol=1e-15)
 

@@ -15,7 +15,7 @@ from regmixup.config import Checked, Count
 from regmixup.metrics.fisher import check_features
 from regmixup.metrics.pieces import precise
 
-_CHUNK = 2**22
+_PIECE = 2**22
 _DISTANCES = 2**25  # at a time
 
 FittedScore = Callable[[Tensor], Tensor]
@@ -33,7 +33,7 @@ def in_pieces(
     features = check_features(features)
     if width is not None and features.shape[1] != width:
         raise ValueError(f"features must be (N, {width}), as those of the fit, got {tuple(features.shape)}")
-    rows = max(1, _DISTANCES // bank if bank else _CHUNK // features.shape[1])
+    rows = max(1, _DISTANCES // bank if bank else _PIECE // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
 

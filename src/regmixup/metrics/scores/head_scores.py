@@ -17,23 +17,22 @@ from regmixup.metrics.scores.features import FittedScore, check_neighbours, in_p
 from regmixup.metrics.scores.logit_scores import energy
 from regmixup.types import as_tensor
 
-_CHUNK = 2**22
+_PIECE = 2**22
 Percentile = Annotated[float, Bounds(check_number, least=0, most=100)]
 
 
-class LinearHead(NamedTuple):
+class LinearMap(NamedTuple):
     """The head features -> features weight^T + bias, in float64; weight (K, D), bias (K,)."""
 
     weight: Tensor
     bias: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearHead:
+    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearMap:
         """Return a head of checked weights. bias: None for 0. width: D of the features, if they are known."""
         weight = precise(as_tensor("head_weight", weight).detach())
         bias = weight.new_zeros(weight.shape[:1]) if bias is None else precise(as_tensor("head_bias", bias).detach())
-        fits = weight.ndim == 2 and width in (None, weight.shape[1]) and bias.shape == weight.shape[:1]
-        if not fits:
+        if weight.ndim != 2 or width not in (None, weight.shape[1]) or bias.shape != weight.shape[:1]:
             d = "D" if width is None else width
             raise ValueError(
                 f"head_weight must be (K, {d}) for features (N, {d}) and head_bias (K,), got {tuple(weight.shape)} and "
@@ -59,7 +58,7 @@ class ReAct(Checked):
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = train_features(features)
-        head = LinearHead.of(head_weight, head_bias, features.shape[1])
+        head = LinearMap.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
         threshold = float(np.percentile(features.to("cpu", exact).numpy(), self.percentile))
@@ -84,7 +83,7 @@ class ASH(Checked):
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
-        head = LinearHead.of(head_weight, head_bias)
+        head = LinearMap.of(head_weight, head_bias)
         return partial(in_pieces, lambda piece: energy(head(self.shaped(piece))), width=head.weight.shape[1])
 
     def shaped(self, features: Tensor) -> Tensor:
@@ -109,7 +108,7 @@ class SCALE(Checked):
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
-        head = LinearHead.of(head_weight, head_bias)
+        head = LinearMap.of(head_weight, head_bias)
         return partial(in_pieces, lambda piece: energy(head(self.scaled(piece))), width=head.weight.shape[1])
 
     def scaled(self, features: Tensor) -> Tensor:
@@ -150,13 +149,13 @@ class ViM(Checked):
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = train_features(features)
         width = features.shape[1]
-        head = LinearHead.of(head_weight, head_bias, width)
+        head = LinearMap.of(head_weight, head_bias, width)
         dim = self.dim if self.dim is not None else usual_dim(width)
         if dim >= width:
             raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
         origin = -torch.linalg.pinv(head.weight) @ head.bias
         moment = origin.new_zeros(width, width)
-        for rows in pieces_of(features, _CHUNK):
+        for rows in pieces_of(features, _PIECE):
             from_origin = precise(features[rows]) - origin
             moment.addmm_(from_origin.T, from_origin)
         residual = torch.linalg.eigh(moment / len(features)).eigenvectors[:, : width - dim]
@@ -199,7 +198,7 @@ class FDBD:
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = train_features(features)
-        head = LinearHead.of(head_weight, head_bias, features.shape[1])
+        head = LinearMap.of(head_weight, head_bias, features.shape[1])
         mean = mean_of(lambda piece: piece, features)
         # The faster way to compute them cancels digits.
         apart = torch.cdist(head.weight, head.weight, compute_mode="donot_use_mm_for_euclid_dist")
@@ -237,7 +236,7 @@ class NNGuide(Checked):
         """Fit on train features (N, D), N >= k, and the linear head's weight (K, D) and bias (K,)."""
         features = train_features(features)
         check_neighbours(self.k, features)
-        head = LinearHead.of(head_weight, head_bias, features.shape[1])
+        head = LinearMap.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
 
         def guide(piece: Tensor) -> Tensor:

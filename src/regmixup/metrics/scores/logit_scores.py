@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.pieces import map_pieces, precise
 
 _PIECE = 2**20
 
@@ -168,4 +168,4 @@ def mutual_information(member_logits: Tensor) -> Tensor:
         divergence = (log_probs.exp() * (log_probs - log_mean)).sum(dim=2)
         return divergence.mean(dim=0).clamp(min=0)
 
-    return torch.cat(list(in_order(mean_divergence, member_logits[0], _PIECE // len(member_logits))))
+    return torch.cat(list(map_pieces(mean_divergence, member_logits[0], _PIECE // len(member_logits))))

@@ -5,7 +5,7 @@ To add a score, write its function and enter it in REGISTRY: `evaluate`, studies
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup import plugins
-from regmixup.metrics.pieces import in_order, precise
+from regmixup.metrics.pieces import map_pieces, precise, select_samples
 from regmixup.metrics.scores import logit_scores
 from regmixup.metrics.scores.features import KNN, FittedScore, default_k
 from regmixup.metrics.scores.head_scores import ASH, FDBD, SCALE, NNGuide, ReAct, ViM
@@ -22,7 +22,7 @@ from regmixup.metrics.scores.logit_scores import Softmax, softmax_of
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
 from regmixup.types import Predictions
 
-_CHUNK = 2**18
+_PIECE = 2**18
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,9 @@ class Score:
     fits: Callable[[Any], bool] = lambda train: True
 
 
-def _fit_to_classes(score: Mahalanobis | RelativeMahalanobis | KNN) -> Callable[[Any], FittedScore]:
-    return lambda train: score.fit(train.features, train.labels)
-
-
-def _fit_to_features_and_head(score: ViM | ReAct | FDBD | NNGuide) -> Callable[[Any], FittedScore]:
-    return lambda train: score.fit(train.features, train.head_weight, train.head_bias)
-
-
-def _fit_to_head(score: ASH | SCALE) -> Callable[[Any], FittedScore]:
-    return lambda train: score.fit(train.head_weight, train.head_bias)
+def _fitted_on(fields: Sequence[str], score: Any, fits: Callable[[Any], bool] = lambda train: True) -> Score:
+    """Return the entry of a score of features that is fitted on these fields of the train predictions."""
+    return Score("features", lambda train: score.fit(*(getattr(train, name) for name in fields)), fits)
 
 
 def _has_head(train: Predictions) -> bool:
@@ -61,10 +54,7 @@ def _has_rectified(train: Any) -> bool:
     return _has_head(train) and bool((train.features >= 0).all())
 
 
-def _has_head_and_neighbours(train: Any) -> bool:
-    return _has_head(train) and len(train) >= NNGuide.k
-
-
+_HEAD = ("head_weight", "head_bias")
 REGISTRY: dict[str, Score] = {
     "dempster_shafer": Score("logits", logit_scores.dempster_shafer),
     "entropy": Score("probs", logit_scores.entropy),
@@ -77,16 +67,16 @@ REGISTRY: dict[str, Score] = {
     # Neither is the p-norm of a logarithm of 0, which a mean of probabilities can hold.
     "max_logit_pnorm": Score("logits", logit_scores.max_logit_pnorm),
     "mutual_information": Score("member_logits", logit_scores.mutual_information),
-    "mahalanobis": Score("features", _fit_to_classes(Mahalanobis())),
-    "mahalanobis_tied": Score("features", _fit_to_classes(Mahalanobis(covariance="tied"))),
-    "relative_mahalanobis": Score("features", _fit_to_classes(RelativeMahalanobis())),
-    "knn": Score("features", _fit_to_classes(KNN()), lambda train: len(train) >= default_k(train.labels)),
-    "vim": Score("features", _fit_to_features_and_head(ViM()), _has_head),
-    "react": Score("features", _fit_to_features_and_head(ReAct()), _has_head),
-    "ash": Score("features", _fit_to_head(ASH()), _has_rectified),
-    "scale": Score("features", _fit_to_head(SCALE()), _has_rectified),
-    "fdbd": Score("features", _fit_to_features_and_head(FDBD()), _has_head),
-    "nnguide": Score("features", _fit_to_features_and_head(NNGuide()), _has_head_and_neighbours),
+    "mahalanobis": _fitted_on(("features", "labels"), Mahalanobis()),
+    "mahalanobis_tied": _fitted_on(("features", "labels"), Mahalanobis(covariance="tied")),
+    "relative_mahalanobis": _fitted_on(("features", "labels"), RelativeMahalanobis()),
+    "knn": _fitted_on(("features", "labels"), KNN(), lambda train: len(train) >= default_k(train.labels)),
+    "vim": _fitted_on(("features", *_HEAD), ViM(), _has_head),
+    "react": _fitted_on(("features", *_HEAD), ReAct(), _has_head),
+    "ash": _fitted_on(_HEAD, ASH(), _has_rectified),
+    "scale": _fitted_on(_HEAD, SCALE(), _has_rectified),
+    "fdbd": _fitted_on(("features", *_HEAD), FDBD(), _has_head),
+    "nnguide": _fitted_on(("features", *_HEAD), NNGuide(), lambda train: _has_head(train) and len(train) >= NNGuide.k),
 }
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
@@ -157,7 +147,7 @@ def score_all(predictions: Predictions, fitted: Mapping[str, FittedScore] | None
     names = available(predictions)
 
     def score(rows: slice) -> dict[str, Tensor]:
-        part = some_samples(predictions, rows)
+        part = select_samples(predictions, rows)
         softmax = Softmax(part.logits)
         inputs: dict[str, Any] = {
             "logits": softmax,
@@ -166,22 +156,8 @@ def score_all(predictions: Predictions, fitted: Mapping[str, FittedScore] | None
         }
         return {name: REGISTRY[name].function(inputs[REGISTRY[name].reads]) for name in names}
 
-    parts = list(in_order(score, predictions.logits, _CHUNK))
+    parts = list(map_pieces(score, predictions.logits, _PIECE))
     scores = {name: torch.cat([part[name] for part in parts]) for name in names}
     if fitted and predictions.features is not None:
         scores |= {name: of_features(predictions.features) for name, of_features in fitted.items()}
     return scores
-
-
-def some_samples(predictions: Predictions, chosen: slice | Tensor) -> Predictions:
-    """Return some of the samples, a slice or a mask, with what metrics and scores that are not fitted need."""
-    probs, members = predictions.probs, predictions.member_logits
-    return Predictions(
-        predictions.logits[chosen],
-        predictions.labels[chosen],
-        probs=probs[chosen] if probs is not None else None,
-        member_logits=members[:, chosen] if members is not None else None,
-        dataset=predictions.dataset,
-        role=predictions.role,
-        info=predictions.info,
-    )
