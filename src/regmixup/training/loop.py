@@ -30,10 +30,10 @@ from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import load_initial_weights
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
 from regmixup.training.optim import Copy, epoch_mean, make_optimizer, running_mean, set_frozen, set_lr
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
+from regmixup.training.reporting import Hooks, Record, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection, Validation
-from regmixup.training.shards import Shard, agreeing, draw_shard
+from regmixup.training.shards import Shard, draw_shard
 from regmixup.training.sharpness import SAM, has_dropout
 from regmixup.training.step import ForwardPass, TrainingStep, distribute
 from regmixup.training.stopping import Interrupted, Stop
@@ -95,9 +95,9 @@ class Training:
         self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard, self.tally = Guard(device, ranks, buffers=self.model.buffers()), Tally(device)
         # Where it is, within an epoch where it was last saved, and who is told; see also `start_epoch`.
-        self.position, self.history = Position(), list[EpochRecord]()
+        self.position, self.history = Position(), list[Record]()
         self.schedule = Schedule(minutes=engine.checkpoint_minutes)
-        self.on_step, self.on_epoch = list[OnStep](), list[OnEpoch]()
+        self.hooks = list[Hooks]()
 
     def resume(self) -> Training:
         """Go to where the run was left, or stay at its beginning, and build its step; return this training."""
@@ -118,7 +118,7 @@ class Training:
     def build_step(self) -> Callable[[Sequence[Shard]], None]:
         """Return the step for the weights that learn now, wrapped as the execution says."""
         batch = min(self.config.batch_size, self.num_images)
-        full = {len(range(loader.rank, batch, self.config.num_shards)) for loader in self.loaders}
+        full = {loader.shard_size(batch) for loader in self.loaders}
         forward = ForwardPass(self.model, self.config, self.loaders[0])
         step = TrainingStep(forward, self.optimizer, self.guard, self.tally, ema=self.ema, sharpness=self.sharpness)
         if self.execution.compile:
@@ -164,16 +164,12 @@ class Training:
 
     def draw_shards(self, step: int, picked: Sequence[Any], batch_images: int) -> list[Shard]:
         """Draw the randomness of this process's shards of a batch. picked: the images of each."""
-        config, shards = self.config, []
-        place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
+        config, epoch, shards = self.config, self.position.epoch, []
         largest = -(-batch_images // config.num_shards)
         for loader, images in zip(self.loaders, picked, strict=True):
-            number = loader.rank
-            count = len(range(number, batch_images, config.num_shards))
-            draw = draw_shard(config, number, max(count, 1), **place)
-            if config.objective.per_batch and count < largest:
-                draw = agreeing(draw, draw_shard(config, number, largest, **place))
-            seed = seed_for(config.seed, "dropout", self.position.epoch, step, number)
+            number, count = loader.shard_number, loader.shard_size(batch_images)
+            draw = draw_shard(config, number, count, largest=largest, shape=self.shape, epoch=epoch, step=step)
+            seed = seed_for(config.seed, "dropout", epoch, step, number)
             shards.append(Shard(images, draw.to(self.device), count, batch_images, seed))
         # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
         return [shard for shard in shards if shard.count or self.ranks.world > 1]
@@ -212,8 +208,8 @@ class Training:
             "images_per_second": rate,
             "seconds_per_epoch": self.num_images / rate,
         }
-        for callback in self.on_step:
-            callback(record)
+        for hooks in self.hooks:
+            hooks.on_step(record)
 
     def end_epoch(self, stop: Stop) -> None:
         """Record an epoch; save and stop where that is due."""
@@ -235,8 +231,8 @@ class Training:
         signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_epoch()))
         if signal or save or epoch == self.config.total_epochs:
             self.save()
-        for callback in self.on_epoch:
-            callback(record)
+        for hooks in self.hooks:
+            hooks.on_epoch(record)
         if signal and epoch < self.config.total_epochs:
             raise Interrupted(signal)
 

@@ -117,7 +117,7 @@ class TrainingStep:
             exchange: AbstractContextManager[None] = nullcontext()
             if shard is not shards[-1] and isinstance(self.forward, DistributedDataParallel):
                 exchange = self.forward.no_sync()
-            share = shard.count / shard.total
+            share = shard.count / shard.batch_images
             with exchange, self.statistics.shard(share):
                 output: ShardLoss = self.forward(shard.picked if shard.count else None, shard.draw)
                 (output.loss * (share * self.guard.ranks.world)).backward()
@@ -126,7 +126,7 @@ class TrainingStep:
 
     def _update_head(self, shards: Sequence[Shard]) -> None:
         """Show the clean images of all ranks to a head that learns from them beside the gradient."""
-        ranks, total = self.guard.ranks, shards[0].total
+        ranks, total = self.guard.ranks, shards[0].batch_images
         batches = [self.loader.load(shard.picked) for shard in shards]
         x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
         with autocast(self.config.precision, self.device):
