@@ -111,7 +111,8 @@ def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) ->
 class ResidentLoader(Loader):
     """Augmented batches of an `ImageSet` held on the device.
 
-    The random numbers come from the CPU, once an epoch, and are the same on every device. order: as in `Loader`.
+    The random numbers come from the CPU, once an epoch, and are the same on every device.
+    order: `batch_size`, `seed` and `device`.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class StreamingLoader(Loader):
 
     Towards the end of an epoch they decode the first batches of the next already, so that it does not wait for them.
 
-    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: as in `Loader`.
+    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: `batch_size`, `seed` and `device`.
     transform: may draw from torch's global generator. shape: (C, H, W) of what it returns.
     epochs: how many there will be. Nothing is decoded beyond.
     """

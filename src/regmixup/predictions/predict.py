@@ -25,9 +25,10 @@ from regmixup.networks.precision import memory_format
 from regmixup.posthoc import ensemble
 from regmixup.predictions import store as files
 from regmixup.predictions.forward import predict_batches
-from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.loading import match_channels, reader, some_parts
+from regmixup.training.engine import choose_device
+from regmixup.training.loading import make_decoder, match_channels, some_parts
 from regmixup.types import Precision, Predictions
 
 BATCH_SIZES = {"cpu": 250, "cuda": 1000}
@@ -55,7 +56,7 @@ class TrainedRun(Protocol):
     def predictions_path(self, dataset: str) -> Path: ...
 
 
-class Options(TypedDict, total=False):
+class PredictOptions(TypedDict, total=False):
     """The options of predictions, by default None.
 
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
@@ -68,7 +69,7 @@ class Options(TypedDict, total=False):
     features: bool | None
 
 
-def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> list[Predictions]:
+def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[PredictOptions]) -> list[Predictions]:
     """Return a run's predictions for datasets. What is stored but damaged is made again, with a warning."""
     store(run, datasets, **options)
     stored = []
@@ -84,14 +85,14 @@ def predict_all(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Opti
     return stored
 
 
-def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) -> None:
+def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[PredictOptions]) -> None:
     """Make and store the predictions that are not stored yet, without reading those that are.
 
     Those of an ensemble are the mean of its members' logits, with the members' own beside it. Under torchrun all
     processes must call this, and share the images.
     """
     with joined(choose_device(options.get("device"))) as ranks:
-        lacking = ranks.from_first([name for name in datasets if ranks.first and not _is_stored(run, name, options)])
+        lacking = ranks.from_first([name for name in datasets if ranks.is_first and not _is_stored(run, name, options)])
         if not lacking:
             return
         run.provenance()  # before anything is written, as there may be no model
@@ -101,7 +102,7 @@ def store(run: TrainedRun, datasets: Sequence[str], **options: Unpack[Options]) 
             else:
                 for member in run.members():
                     store(member, lacking, **options)
-                predicted = ((name, _mean(run, name)) for name in (lacking if ranks.first else ()))
+                predicted = ((name, _mean(run, name)) for name in (lacking if ranks.is_first else ()))
             for name, predictions in predicted:
                 if predictions is not None:
                     files.save(predictions, run.predictions_path(name))
@@ -113,7 +114,7 @@ def _mean(run: TrainedRun, name: str) -> Predictions:
     return replace(mean, info={**mean.info, "run": run.fingerprint})
 
 
-def _is_stored(run: TrainedRun, name: str, options: Options) -> bool:
+def _is_stored(run: TrainedRun, name: str, options: PredictOptions) -> bool:
     """Return True if the file for a dataset records this run, dataset and precision; a damaged one records nothing.
 
     Where a dataset's name does not fix its content, as that of a folder, the record must also have the same content.
@@ -140,7 +141,7 @@ def _record(run: TrainedRun, dataset: str) -> dict[str, str]:
 
 
 def _predict_each(
-    run: TrainedRun, names: list[str], ranks: Ranks, options: Options
+    run: TrainedRun, names: list[str], ranks: Ranks, options: PredictOptions
 ) -> Iterator[tuple[str, Predictions | None]]:
     """Yield the predictions for each dataset, while the next ones are read."""
     root, features = options.get("root"), options.get("features")
@@ -162,7 +163,7 @@ def _predict_each(
 def _predict(
     run: TrainedRun, model: Classifier, name: str, source: LabelledImages, ranks: Ranks, features: bool | None
 ) -> Predictions | None:
-    """Return the predictions for one dataset on the first rank, None on the others. features: see `Options`.
+    """Return the predictions for one dataset on the first rank, None on the others. features: see `PredictOptions`.
 
     Images in memory must have the size that the network sees; for files see `Run.transform`.
     Ranks share whole batches, so every batch is what it would be in one process.
@@ -174,7 +175,7 @@ def _predict(
     parts, shifted = [], bool(find(name).corruption)
     role = role_of(name, run.config.train_set)
     rows = ranks.share(len(source), unit=batch_size)
-    for part in some_parts(source, rows, reader(run.transform(), shape[1:])):
+    for part in some_parts(source, rows, make_decoder(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
             size, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, shape))
@@ -192,7 +193,7 @@ def _predict(
         )
         parts.append(predicted)
     parts_of_ranks = ranks.to_first(parts)
-    if not ranks.first:
+    if not ranks.is_first:
         return None
     info = {**source.info, **_record(run, name), "data": source.fingerprint}
     if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's

@@ -17,7 +17,7 @@ from regmixup.data.decode import EvalTransform
 from regmixup.data.files import data_root
 from regmixup.data.images import LabelledImages, pair_ends
 from regmixup.evaluation.curves import SIDE, Look, model_figures, path_curves, thumbnail
-from regmixup.training.loading import reader
+from regmixup.training.loading import make_decoder
 from regmixup.types import Predictions
 
 PAIRS = 8
@@ -73,9 +73,9 @@ def _load_once(name: str, root: Path) -> LabelledImages:
 
 def _thumbnails(source: LabelledImages, side: int, places: Sequence[int]) -> list[Tensor]:
     """Return some images of a set, files upright and at the size of a thumbnail."""
-    read = reader(EvalTransform(size=side, resize=side, orient=True), (side, side))
+    decode = make_decoder(EvalTransform(size=side, resize=side, orient=True), (side, side))
     selected = source.select(torch.tensor(places, dtype=torch.int64))
-    return [image for part in selected.parts(read) for image in part.images]
+    return [image for part in selected.parts(decode) for image in part.images]
 
 
 def _path_ends(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:

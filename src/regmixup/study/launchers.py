@@ -29,7 +29,7 @@ import torch
 from regmixup.config import Checked, NotNegative, Positive
 from regmixup.run_folder import write_failure
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
-from regmixup.training.config import check_present, choose_device
+from regmixup.training.engine import check_present, choose_device
 from regmixup.training.reporting import Hooks, Record
 from regmixup.training.stopping import Interrupted
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from regmixup import run_folder
-from regmixup.config import Checked, CountOrZero
+from regmixup.config import Checked, CountOrZero, values_of
 from regmixup.storage import InUseError
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.evaluate_run import evaluate_run, stored_rows
@@ -157,7 +157,7 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
     planned, companion = task.planned, task.companion
-    choices: list[Row] = []
+    companion_rows: list[Row] = []
     (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     with task.run.owned():
         if companion is None:
@@ -168,8 +168,8 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
             epochs = companion.config.total_epochs * companion.config.members
             run = _train(job, task.run, device, hooks.after(epochs))
             trained_companion = _train(job, companion, device, hooks)
-            choices = evaluate_run(planned.choosing, trained_companion, root=job.root, device=device)
-        evaluate_run(planned, run, root=job.root, device=device, choices=choices)
+            companion_rows = evaluate_run(planned.companion_line, trained_companion, root=job.root, device=device)
+        evaluate_run(planned, run, root=job.root, device=device, companion_rows=companion_rows)
         if job.archive is not None:
             write_archive(task.run, planned, job.archive)
 
@@ -184,13 +184,5 @@ def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks) -> Run:
             "(for Ray, a plugin must hold what a script or notebook defines)"
         )
     return train(
-        run.config,
-        job.runs,
-        root=job.root,
-        device=device,
-        workers=job.workers,
-        engine=job.engine,
-        on_start=hooks.on_start,
-        on_step=hooks.on_step,
-        on_epoch=hooks.on_epoch,
+        run.config, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine, **values_of(hooks)
     )

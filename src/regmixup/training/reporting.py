@@ -13,11 +13,8 @@ from regmixup.metrics.pieces import precise
 from regmixup.training.checkpoint import Totals
 
 Record = dict[str, Any]
-"""A report of a step or of an epoch: its number, counted from 1, and the means over the epoch's images so far.
-
-Of a step also `step` of how many `steps`, the learning rate, and the throughput since the last report; of an epoch its
-seconds.
-"""
+"""A report of a step (`step` of `steps` in `epoch`, learning rate, throughput since the last report) or of an epoch
+(its seconds), with the means over the epoch's images so far."""
 
 
 def ignore(report: object) -> None:

@@ -25,15 +25,15 @@ from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
 from regmixup.training.batch_norm import explaining_lone_images, forward_mixture, refreshing
 from regmixup.training.checkpoint import Position
-from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
+from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.engine import Engine, settings
-from regmixup.training.loading import one_more_epoch, reader
+from regmixup.training.engine import Engine, check_present, choose_device, device_name, settings
+from regmixup.training.loading import make_decoder, one_more_epoch
 from regmixup.training.loop import Training
-from regmixup.training.optim import WeightMean
 from regmixup.training.reporting import Hooks, Record, ignore
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted, Stop, stopping
+from regmixup.training.weight_copies import WeightMean
 
 
 def train(
@@ -69,7 +69,7 @@ def train(
     with joined(device) as ranks:
         config = resolve(config, device, world=ranks.world)
         run = Run.of(config, runs)
-        hooks = Hooks(on_start or ignore, on_step or ignore, on_epoch or ignore) if ranks.first else Hooks()
+        hooks = Hooks(on_start or ignore, on_step or ignore, on_epoch or ignore) if ranks.is_first else Hooks()
         unfinished = must_train(run, ranks, root)
         for index, member in enumerate(run.members() if unfinished else ()):
             if member is not run and not must_train(member, ranks, root):
@@ -88,7 +88,7 @@ def train(
                     conclude(training)
                     stop_if_asked(stop, ranks)
             del training  # so that the next member finds its memory free
-        if unfinished and config.members > 1 and ranks.first and not dry_run:
+        if unfinished and config.members > 1 and ranks.is_first and not dry_run:
             record_ensemble(run)
         ranks.wait()
     return run
@@ -108,8 +108,8 @@ def check_arguments(config: object, device: torch.device, *, workers: int | None
 
 def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
     """Return, on all ranks, whether a run is not finished; raise if one that is has other images now than it had."""
-    finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
-    if finished and ranks.first:
+    finished = ranks.from_first(ranks.is_first and not run.why_unfinished(whole=True))
+    if finished and ranks.is_first:
         for name in filter(None, (run.config.train_set, run.config.validation)):
             if find(name).may_change:  # as a folder is named by its path
                 run.check_same_data(run.provenance()["data"][name], data.load(name, root=root).fingerprint)
@@ -124,7 +124,7 @@ def stop_if_asked(stop: Stop, ranks: Ranks) -> None:
 
 def check_resumable(training: Training) -> None:
     """Raise unless its folder can be written to and its last checkpoint, if there is one, can be read."""
-    if training.ranks.first:  # each would remove the folder that another one tries
+    if training.ranks.is_first:  # each would remove the folder that another one tries
         check_writable(training.run.folder / run_folder.CONFIG)
     training.resume()
 
@@ -136,18 +136,17 @@ def resumed(training: Training, hooks: Hooks, *, tensorboard: bool) -> Iterator[
     with training.run.owned(training.ranks), ExitStack() as stack, explaining:
         training.resume()
         delete_stale_results(training)
-        if tensorboard and training.ranks.first:
+        if tensorboard and training.ranks.is_first:
             training.hooks.append(draw_curves(training, stack))
         training.hooks.append(hooks)
-        initial = f"\n{training.initial}" if training.initial is not None else ""
-        hooks.on_start(f"{training.execution}{initial}")
+        hooks.on_start("\n".join(str(part) for part in (training.execution, training.initial) if part is not None))
         yield
 
 
 def delete_stale_results(training: Training) -> None:
     """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
     folder = training.run.folder
-    if training.ranks.first:
+    if training.ranks.is_first:
         (folder / run_folder.PROVENANCE).unlink(missing_ok=True)
         if training.position == Position():
             run_folder.delete_predictions(folder)
@@ -186,7 +185,7 @@ def conclude(training: Training) -> None:
                 finalize(training)
     if finalized or training.swa is not None or training.config.total_epochs == 0:
         training.save()
-    if training.ranks.first:
+    if training.ranks.is_first:
         run_folder.write_provenance(training.run.folder, provenance_record(training))
 
 
@@ -210,7 +209,7 @@ def complete_mean(training: Training, average: WeightMean) -> None:
 
 def finalize(training: Training) -> bool:
     """Let the head see the clean train images, if it wants to; return whether it did."""
-    images = training.dataset.parts(reader(training.transform, training.shape[1:]))
+    images = training.dataset.parts(make_decoder(training.transform, training.shape[1:]))
     return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
 
 
