@@ -52,9 +52,9 @@ from regmixup.data.folders import class_folders, image_files
 from regmixup.data.images import FolderSet, ImageSet
 from regmixup.data.streaming import StreamingLoader
 from regmixup.report.significance import resampled_difference
-from regmixup.training.config import device_name, resolve
+from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, cudnn, settings
+from regmixup.training.engine import Engine, cudnn, device_name, settings
 from regmixup.training.loading import train_transform
 from regmixup.training.loop import Training
 from regmixup.training.run import Run

@@ -21,9 +21,9 @@ import torch
 
 from regmixup.data.images import ImageSet
 from regmixup.methods import METHODS
-from regmixup.training.config import choose_device, configure, resolve
+from regmixup.training.config import configure, resolve
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, settings
+from regmixup.training.engine import Engine, choose_device, settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
 

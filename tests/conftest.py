@@ -106,7 +106,7 @@ def forget(monkeypatch):
 
     tables = [methods.METHODS, networks.NETWORKS, objectives.OBJECTIVES, catalogue.FAMILIES, catalogue.DATASETS]
     tables += [registry.REGISTRY, registry.SCORES, plugins.REGISTERED]
-    kept, done, modules = [dict(table) for table in tables], set(plugins._done), set(sys.modules)
+    kept, done, modules = [dict(table) for table in tables], set(plugins._imported), set(sys.modules)
     for variable in (plugins.VARIABLE, "PYTHONPATH"):
         monkeypatch.setenv(variable, os.environ.get(variable, ""))  # so that it is restored
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -115,8 +115,8 @@ def forget(monkeypatch):
         for table, before in zip(tables, kept, strict=True):
             table.clear()
             table.update(before)
-        plugins._done.clear()
-        plugins._done.update(done)
+        plugins._imported.clear()
+        plugins._imported.update(done)
         for name in set(sys.modules) - modules:
             if getattr(sys.modules[name], "rm", None) is sys.modules["regmixup"]:  # a plugin
                 del sys.modules[name]

@@ -85,6 +85,6 @@ class TestArchive:
 
 
 def test_the_last_record_is_told_in_a_line():
-    assert run_folder.describe([]) == "finished, without a history"
+    assert run_folder.describe_last([]) == "finished, without a history"
     record = {"epoch": 3, "loss": 0.5, "train_accuracy": 0.98, "images_per_second": 1234.5}
-    assert run_folder.describe([record]) == "loss 0.500, train accuracy 98.0 %, 1,234 images/s"
+    assert run_folder.describe_last([record]) == "loss 0.500, train accuracy 98.0 %, 1,234 images/s"

@@ -162,17 +162,17 @@ def values_of(config: Any, cls: type | None = None) -> dict[str, Any]:
 
 def encode(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
-    return _encode(config, "config", type(config), whole=True)
+    return _encode(config, "config", type(config), for_fingerprint=False)
 
 
-def _encode(value: Any, name: str, hint: Any, *, whole: bool) -> Any:
-    """Encode the value of a field. whole: with fields that have their introductory value, and not their identity."""
+def _encode(value: Any, name: str, hint: Any, *, for_fingerprint: bool) -> Any:
+    """Encode the value of a field. for_fingerprint: see `introduced`, for fields that are left out or replaced."""
     families: tuple[Any, ...] = tuple(option for option in _options(hint) if dataclasses.is_dataclass(option))
     if dataclasses.is_dataclass(value) and (not families or isinstance(value, families)):
-        return {"kind": type(value).__name__, **_encode_fields(value, whole=whole)}
+        return {"kind": type(value).__name__, **_encode_fields(value, for_fingerprint=for_fingerprint)}
     if isinstance(value, tuple):
         inner = get_args(hint)[0] if get_args(hint) else Any
-        return [_encode(member, name, inner, whole=whole) for member in value]
+        return [_encode(member, name, inner, for_fingerprint=for_fingerprint) for member in value]
     if _is_number(value):
         integer = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
         return int(value) if integer else float(value)
@@ -182,15 +182,15 @@ def _encode(value: Any, name: str, hint: Any, *, whole: bool) -> Any:
     raise ValueError(f"{name} must be a {', '.join(kinds)} or None to be recorded in a configuration, got {value!r}")
 
 
-def _encode_fields(config: Any, *, whole: bool) -> dict[str, Any]:
+def _encode_fields(config: Any, *, for_fingerprint: bool) -> dict[str, Any]:
     hints, encoded = _hints(type(config)), {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        if not whole and "introduced" in f.metadata and value == f.metadata["introduced"]:
+        if for_fingerprint and "introduced" in f.metadata and value == f.metadata["introduced"]:
             continue
-        if not whole and "identity" in f.metadata:
+        if for_fingerprint and "identity" in f.metadata:
             value = f.metadata["identity"](value)
-        encoded[f.name] = _encode(value, f.name, hints[f.name], whole=whole)
+        encoded[f.name] = _encode(value, f.name, hints[f.name], for_fingerprint=for_fingerprint)
     return encoded
 
 
@@ -257,7 +257,7 @@ def fingerprint(config: Any) -> str:
     An object keeps them: listing a large study asks for those of every run a dozen times.
     """
     if "_fingerprint" not in config.__dict__:
-        encoded = _encode(config, "config", type(config), whole=False)
+        encoded = _encode(config, "config", type(config), for_fingerprint=True)
         canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": encoded}, sort_keys=True)
         config.__dict__["_fingerprint"] = hashlib.sha256(canonical.encode()).hexdigest()
     return config.__dict__["_fingerprint"]

@@ -321,7 +321,7 @@ REFERENCE = "dnn"
 
 def get(name: str) -> Method:
     """Return a method by name, or raise with the nearest one."""
-    plugins.seek(name, METHODS)
+    plugins.load_if_unknown(name, METHODS)
     if name not in METHODS:
         raise ValueError(f"{unknown('method', name, METHODS)}. Name the module of one of your own by --plugin")
     return METHODS[name]

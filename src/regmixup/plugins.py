@@ -45,7 +45,7 @@ class Origin:
 
 
 REGISTERED: dict[tuple[str, str], Origin] = {}
-_done: set[str] = set()
+_imported: set[str] = set()
 
 
 def load(modules: Iterable[str] = ()) -> None:
@@ -58,14 +58,14 @@ def load(modules: Iterable[str] = ()) -> None:
     of_flags = [str(Path(name).expanduser().absolute()) if name.endswith(".py") else name for name in modules]
     names = list(dict.fromkeys([*of_variable, *of_flags]))
     for name in names:
-        if name not in _done:
-            _done.add(name)  # before, as a plugin may ask for a name while it is imported
+        if name not in _imported:
+            _imported.add(name)  # before, as a plugin may ask for a name while it is imported
             _import(name)
     if of_flags:
         os.environ[VARIABLE] = ",".join(names)
 
 
-def seek(name: object, known: Container[Any]) -> None:
+def load_if_unknown(name: object, known: Container[Any]) -> None:
     """Load the plugins if a registry does not know a name: one of them may register it."""
     if name not in known:
         load()
@@ -84,7 +84,7 @@ def _import(name: str) -> None:
     try:
         module = import_module(path.stem if is_file else name)
     except (Exception, SystemExit) as error:  # whatever the code of others raises
-        _done.discard(name)
+        _imported.discard(name)
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ValueError(
             f"plugin {name!r} of --plugin or {VARIABLE} does not import: {type(error).__name__}: {error} "
@@ -92,7 +92,7 @@ def _import(name: str) -> None:
             "PYTHONPATH, or the path of a .py file, without a comma"
         ) from error
     if is_file and not path.samefile(module.__file__ or sys.executable):
-        _done.discard(name)
+        _imported.discard(name)
         raise ValueError(f"plugin {name}: the module {path.stem} is already that of {module.__file__}: rename the file")
 
 
@@ -158,7 +158,7 @@ def missing(stored: Any, folder: Path) -> str:
     changed = []
     for entry in stored if isinstance(stored, list) else ():
         kind, name, module = (printable(str(dict(entry).get(key, ""))) for key in ("what", "name", "module"))
-        seek((kind, name), REGISTERED)
+        load_if_unknown((kind, name), REGISTERED)
         now = REGISTERED.get((kind, name))
         if now is None and kind not in get_args(Kind) and module in sys.modules:
             now = _origin(kind, name, _globals_of(module))

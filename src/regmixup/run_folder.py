@@ -19,13 +19,7 @@
     .lock, .owner                    who works in the folder now: storage.owning
     .partial-*                       unfinished files, which a kill leaves behind: storage.replacing
 
-An archived run (study/archive.py, write_archive) is a folder of the same name with config.json, provenance.json,
-history.jsonl, rows-STEM.csv.gz, figures-STEM.json.gz, outcomes-STEM.npz, and archive.json, which has the checksums of
-all of these.
-
-A run is finished when `training.run.Run.finished` says so: config.json, provenance.json and the checkpoint of the last
-epoch can be read; of an ensemble, those of its members. An archived run is done if its archive.json names the
-evaluation that is asked for.
+`training.run.Run.finished` says when a run is finished. study/archive.py describes the folder of an archived run.
 """
 
 from __future__ import annotations
@@ -102,12 +96,12 @@ def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
     storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def describe(history: list[dict[str, Any]]) -> str:
+def describe_last(history: list[dict[str, Any]]) -> str:
     """Return the numbers of the last record in a line.
 
-    >>> describe([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
+    >>> describe_last([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
     'loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %'
-    >>> describe([{"epoch": 1, "loss": 0.5, "val_nll": 0.25, "seconds": 1.0}])
+    >>> describe_last([{"epoch": 1, "loss": 0.5, "val_nll": 0.25, "seconds": 1.0}])
     'loss 0.500, val_nll 0.250'
     """
     if not history:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regmixup.evaluation.evaluate import evaluate
-from regmixup.evaluation.metric_rows import Version, read_outcomes
+from regmixup.evaluation.metric_rows import ScaledPredictions, read_outcomes
 from regmixup.metrics.calibration import accuracy, brier, ece, nll
 from regmixup.posthoc import as_given, ensemble, probabilities
 from regmixup.types import Predictions
@@ -29,7 +29,7 @@ def made_up(seed=0, count=500, classes=7):
 def test_pieces_give_what_the_whole_table_gives(temperature, monkeypatch):
     monkeypatch.setattr("regmixup.evaluation.metric_rows._PIECE", 100)
     predictions = ensemble([made_up(1), made_up(2)])
-    outcomes = read_outcomes(Version(predictions, temperature))
+    outcomes = read_outcomes(ScaledPredictions(predictions, temperature))
     probs = probabilities(as_given(predictions, temperature))
     for metric in (accuracy, nll, brier, ece):
         assert metric(outcomes) == pytest.approx(metric(probs, predictions.labels), rel=1e-12)

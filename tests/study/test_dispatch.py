@@ -12,7 +12,8 @@ from regmixup.study import dispatch as module
 from regmixup.study.dispatch import dispatch
 from regmixup.study.planned_run import Evaluation, PlannedRun
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt, find_tasks
-from regmixup.training.config import choose_device, configure
+from regmixup.training.config import configure
+from regmixup.training.engine import choose_device
 from regmixup.training.run import Run
 
 

@@ -24,6 +24,7 @@ from regmixup.study.figures import PAIRS, figure_data, find_images
 from regmixup.study.runner import run_study
 from regmixup.study.tasks import StudyJob, Task, attempt, find_tasks
 from regmixup.training.config import resolve
+from regmixup.training.reporting import Hooks
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
@@ -138,7 +139,7 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, title="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
-    assert attempt(StudyJob(runs=tmp_path, root=root), task, CPU, on_epoch=records.append).error == ""
+    assert attempt(StudyJob(runs=tmp_path, root=root), task, CPU, Hooks(on_epoch=records.append)).error == ""
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])
     assert [record["loss"] for record in task.history()] == [record["loss"] for record in records]
 

@@ -179,7 +179,7 @@ def note_positions(path):
     original = loop.Training.run_epochs
 
     def run_epochs(self, *args):
-        if self.ranks.first:
+        if self.ranks.is_first:
             with Path(path).open("a") as file:
                 file.write(json.dumps([self.position.epoch, self.position.step]) + "\n")
         original(self, *args)

@@ -10,7 +10,7 @@ from regmixup.data.loader import ResidentLoader
 from regmixup.data.splits import generator_for
 from regmixup.training.batch_norm import refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint
-from regmixup.training.loading import reader
+from regmixup.training.loading import make_decoder
 from tests.training.short import config
 
 
@@ -52,7 +52,7 @@ class TestRefreshed:
     def test_statistics_are_those_of_update_bn(self, run):
         """Without dropout, which that function turns on."""
         model = run.model(device="cpu")
-        update_bn(refresh_batches(data.load("digits/train"), reader(None, (8, 8))), model)
+        update_bn(refresh_batches(data.load("digits/train"), make_decoder(None, (8, 8))), model)
         found = run.refreshed().model(device="cpu")
         torch.testing.assert_close(found.state_dict(), model.state_dict())
         assert not any(module.training for module in found.modules())

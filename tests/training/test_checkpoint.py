@@ -14,7 +14,14 @@ import torch
 
 import regmixup as rm
 from regmixup import data, storage
-from regmixup.training.checkpoint import CHECKPOINT, Checkpoint, Position, Schedule, read_checkpoint, save_checkpoint
+from regmixup.training.checkpoint import (
+    CHECKPOINT,
+    Checkpoint,
+    Position,
+    SaveSchedule,
+    read_checkpoint,
+    save_checkpoint,
+)
 from regmixup.training.loop import Training
 from tests.failing import unreadable
 from tests.training import short
@@ -181,29 +188,29 @@ class TestSchedule:
     def test_by_the_clock_since_the_last_one(self, monkeypatch):
         now = 100.0
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=2)
+        schedule = SaveSchedule(minutes=2)
         now = 219.0
-        assert not schedule.after_step()
+        assert not schedule.due_after_step()
         now = 220.0
-        assert schedule.after_step()
+        assert schedule.due_after_step()
         schedule.saved(begun=210.0)
         now = 339.0
-        assert not schedule.after_step()
-        assert not schedule.after_epoch()
+        assert not schedule.due_after_step()
+        assert not schedule.due_after_epoch()
         now = 340.0
-        assert schedule.after_epoch()
+        assert schedule.due_after_epoch()
 
     def test_after_an_epoch_that_took_a_hundred_times_as_long_as_saving(self, monkeypatch):
         now = 0.0
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=60)
-        assert schedule.after_epoch(), "what saving costs is not known yet"
+        schedule = SaveSchedule(minutes=60)
+        assert schedule.due_after_epoch(), "what saving costs is not known yet"
         now = 2.0
         schedule.saved(begun=1.5)
         now = 51.9
-        assert not schedule.after_epoch()
+        assert not schedule.due_after_epoch()
         now = 52.0
-        assert schedule.after_epoch()
+        assert schedule.due_after_epoch()
 
     def test_processes_that_write_nothing_know_what_saving_costs(self, monkeypatch):
         """Else each of them would ask for a checkpoint after every epoch, and all would agree."""
@@ -214,13 +221,13 @@ class TestSchedule:
             now += 3.0
 
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
-        schedule = Schedule(minutes=60)
-        ranks = SimpleNamespace(first=False, wait=wait)
-        Training.save(SimpleNamespace(ranks=ranks, schedule=schedule))
+        schedule = SaveSchedule(minutes=60)
+        ranks = SimpleNamespace(is_first=False, wait=wait)
+        Training.save(SimpleNamespace(ranks=ranks, save_schedule=schedule))
         now = 302.0
-        assert not schedule.after_epoch()
+        assert not schedule.due_after_epoch()
         now = 303.0
-        assert schedule.after_epoch()
+        assert schedule.due_after_epoch()
 
     def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path):
         settings, seen = config(batch_size=50), []

@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 import regmixup as rm
-from regmixup.training.batch_norm import Statistics
-from regmixup.training.config import choose_device, resolve
+from regmixup.training.batch_norm import ShardedBuffers
+from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks, joined
+from regmixup.training.engine import choose_device
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
 from regmixup.training.stopping import stopping
@@ -164,7 +165,7 @@ def test_running_statistics_are_means_over_the_parts():
     """Batch norm moves m_r to m_r + 0.1 (m - m_r) for the mean m of its batch; with parts, for their weighted mean."""
     norm = torch.nn.BatchNorm1d(2).double()
     x = torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    statistics = Statistics(norm.buffers(), Ranks())
+    statistics = ShardedBuffers(norm.buffers(), Ranks())
     for _ in range(2):
         statistics.begin()
         for part in (x[:5], x[5:]):

@@ -30,7 +30,9 @@ def test_shards_of_alternate_have_lambdas_of_their_own_where_images_have(lam):
     """And one shard draws what the whole batch would."""
     objective = rm.Alternate(rm.Mixup(lam=lam), rm.CutMix(lam=lam))
     settings = config(objective=objective)
-    first, second = (draw_shard(settings, number, 16, shape=(1, 8, 8), epoch=0, step=5) for number in range(2))
+    first, second = (
+        draw_shard(settings, number, 16, largest=16, shape=(1, 8, 8), epoch=0, step=5) for number in range(2)
+    )
     assert first.branch == second.branch
     assert torch.equal(first.lam, second.lam) == (lam == "batch")
     whole = objective.draw(16, (1, 8, 8), generator_for(settings.seed, "draw", 0, 5))

@@ -12,8 +12,9 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.optim import make_optimizer, running_mean, set_frozen, set_lr
+from regmixup.training.optim import make_optimizer, set_frozen, set_lr
 from regmixup.training.run import Run
+from regmixup.training.weight_copies import running_mean
 from tests.training.short import BATCH, FINE_TUNING, IMAGES, STEPS, config, load_few, same_bits, tensors_of
 
 pytestmark = pytest.mark.usefixtures("few_digits")

@@ -11,8 +11,8 @@ import regmixup as rm
 from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.training.distributed import Ranks
-from regmixup.training.optim import running_mean
 from regmixup.training.selection import METRICS, Selection, Validation
+from regmixup.training.weight_copies import running_mean
 from regmixup.types import VALIDATED
 from tests.training import short
 from tests.training.short import STEPS, assert_same_ending, config, ending, interrupt, load_few, same_bits, tensors_of

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from regmixup.run_folder import describe
+from regmixup.run_folder import describe_last
 
 _EVERY = 60.0
 """Seconds between two lines where there is no terminal."""
@@ -75,10 +75,10 @@ class LiveProgress:
 
     def step(self, label: str, record: dict[str, Any]) -> None:
         done = record["epoch"] - 1 + record["step"] / record["steps"]
-        self._show(label, f"step {record['step']}/{record['steps']}, {describe([record])}", completed=done)
+        self._show(label, f"step {record['step']}/{record['steps']}, {describe_last([record])}", completed=done)
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
-        self._show(label, describe([record]), completed=record["epoch"])
+        self._show(label, describe_last([record]), completed=record["epoch"])
 
     def advance(self, label: str, images: int, total: int) -> None:
         """Count images read or computed, of `total`. The bar goes after the last of them, bars of earlier work now."""

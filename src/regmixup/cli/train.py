@@ -27,7 +27,7 @@ from regmixup.networks.contract import Head
 from regmixup.objectives import Objective, has_loss
 from regmixup.objectives.vicinal import Vicinal
 from regmixup.recipes import Recipe
-from regmixup.run_folder import describe
+from regmixup.run_folder import describe_last
 from regmixup.training.config import TrainConfig, configure, with_rotation
 from regmixup.training.engine import Engine
 from regmixup.training.train import train
@@ -123,7 +123,7 @@ def main(args: Sequence[str]) -> None:
         return
     with LiveProgress(Console(), total=1) as progress:
         run = start(**progress.hooks(f"{verb.method} seed {config.seed}", config.total_epochs * config.members))
-    print(f"epoch {config.total_epochs}: {describe(run.history())}")
+    print(f"epoch {config.total_epochs}: {describe_last(run.history())}")
     if selected := run.provenance().get("selected"):
         print(f"the model is epoch {selected['epoch']}: {selected['by']} {selected['value']:.4f} on {selected['on']}")
     print(f"run  {run.folder}")

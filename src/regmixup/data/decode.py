@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from regmixup.config import Checked, Count, introduced
-from regmixup.data.files import reading
+from regmixup.data.files import explaining_damage
 from regmixup.mixing import in_box, sample_squares
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif")
@@ -26,7 +26,7 @@ MAX_PIXELS = 100_000_000
 
 Source = str | Path | bytes | Image.Image
 """An image file, the bytes of one, or an image that Pillow has opened."""
-Reader = Callable[[Source], Image.Image]
+Decoder = Callable[[Source], Image.Image]
 """A function from an image file to an RGB image of a network's size."""
 
 
@@ -37,7 +37,7 @@ def open_rgb(source: Source) -> Image.Image:
     animated GIF, it is the first. The pixels are as they are stored, but for TIFF, which Pillow rotates as it says;
     `upright` rotates the others, by the metadata that the result keeps.
     """
-    with reading(described(source), "an image"):
+    with explaining_damage(described(source), "an image"):
         if isinstance(source, Image.Image):
             return _rgb(source)
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
@@ -69,7 +69,7 @@ def upright(image: Image.Image) -> Image.Image:
     return image
 
 
-def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
+def decode_all(sources: Iterable[Source], decode: Decoder) -> Tensor:
     """Decode images, each by `decode`, to uint8 (N, 3, H, W), in order. All must come out equally large."""
     # Pillow lets other threads run while it decodes, so threads are enough.
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -103,7 +103,7 @@ def present(root: str | Path | None = None) -> dict[str, bool]:
 
 
 @contextmanager
-def reading(path: Path | str, kind: str) -> Iterator[None]:
+def explaining_damage(path: Path | str, kind: str) -> Iterator[None]:
     """Turn whatever a library's parser raises for a damaged file into a ValueError that names the file."""
     try:
         yield

@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, Reader, decode_all, open_rgb
+from regmixup.data.decode import EXTENSIONS, Decoder, decode_all, open_rgb
 from regmixup.data.splits import generator_for
 from regmixup.mixing import to_float
 from regmixup.names import counted
@@ -81,7 +81,7 @@ class ImageSet:
         """Return the images at `index`, in that order."""
         return replace(self, images=self.images[index], labels=self.labels[index])
 
-    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
+    def parts(self, decode: Decoder, *, size: int = 1000) -> Iterator[ImageSet]:
         """Yield itself: the images are in memory."""
         yield self
 
@@ -142,11 +142,11 @@ class FolderSet:
             digests=tuple(self.digests[i] for i in index.tolist()) if self.digests else (),
         )
 
-    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
-        """Yield the images in memory, each as `read` returns it, `size` at a time, in order."""
+    def parts(self, decode: Decoder, *, size: int = 1000) -> Iterator[ImageSet]:
+        """Yield the images in memory, each as `decode` returns it, `size` at a time, in order."""
         for index in torch.arange(len(self)).split(size):
             part = self.select(index)
-            yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
+            yield ImageSet(decode_all(part.paths, decode), part.labels, part.classes, part.name, part.info)
 
 
 LabelledImages = ImageSet | FolderSet

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 import torch
 
 from regmixup.data.decode import EXTENSIONS
-from regmixup.data.files import reading
+from regmixup.data.files import explaining_damage
 from regmixup.data.images import FolderSet
 from regmixup.names import counted, printable, shortened
 
@@ -51,7 +51,7 @@ def _read_labels(table: Path) -> tuple[dict[str, str], Mapping[str, list[str]], 
     """Return the label of each file, the rows that cannot be used by what is wrong with them, and the other columns."""
     labels: dict[str, str] = {}
     faults: dict[str, list[str]] = defaultdict(list)
-    with reading(table, "a CSV table in UTF-8"), table.open(newline="", encoding="utf-8-sig") as file:
+    with explaining_damage(table, "a CSV table in UTF-8"), table.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file, strict=True)
         header = [column.strip().lower() for column in next(rows, [])]
         if header.count("path") != 1 or header.count("label") != 1:

@@ -33,29 +33,33 @@ class Loader:
     of tensors on the device, and `load` makes the batch from them: a pure tensor function, which a compiled or captured
     step can contain. `epoch` does both in turn.
 
-    num_images: per epoch, over all ranks.
+    num_images: per epoch, over all shards.
     """
 
     def __init__(self, num_images: int, *, batch_size: int, seed: int, device: torch.device) -> None:
         self.num_images, self.batch_size, self.seed, self.device = num_images, batch_size, seed, device
-        self.rank, self.world = 0, 1
+        self.shard_number, self.num_shards = 0, 1
 
-    def shard(self, rank: int, world: int) -> Self:
+    def shard(self, shard_number: int, num_shards: int) -> Self:
         """Return a loader of one shard of the same batches, which shares the images.
 
-        The images of each batch are dealt out to the ranks in turn, so the sizes of their parts differ by at most one.
-        Of fewer images than ranks, some ranks get an empty batch.
+        The images of each batch are dealt out to the shards in turn, so their sizes differ by at most one. Of fewer
+        images than shards, some shards are empty.
         """
         part = copy.copy(self)
-        part.rank, part.world = rank, world
+        part.shard_number, part.num_shards = shard_number, num_shards
         return part
+
+    def shard_size(self, batch_images: int) -> int:
+        """Return how many images of a batch are in this shard. batch_images: in all shards."""
+        return len(range(self.shard_number, batch_images, self.num_shards))
 
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
         return -(-self.num_images // self.batch_size)
 
     def batches(self, epoch: int) -> list[Tensor]:
-        """Return the image indices of each batch of an epoch, over all ranks."""
+        """Return the image indices of each batch of an epoch, over all shards."""
         return epoch_batches(self.num_images, self.batch_size, self.seed, epoch)
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]:
@@ -107,7 +111,8 @@ def crop_and_flip(images: Tensor, offset: Tensor, flip: Tensor, padding: int) ->
 class ResidentLoader(Loader):
     """Augmented batches of an `ImageSet` held on the device.
 
-    The random numbers come from the CPU, once an epoch, and are the same on every device. order: as in `Loader`.
+    The random numbers come from the CPU, once an epoch, and are the same on every device.
+    order: `batch_size`, `seed` and `device`.
     """
 
     def __init__(
@@ -126,9 +131,9 @@ class ResidentLoader(Loader):
         self.fill = to_pixel(fill, dataset.images.dtype).to(self.device)
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
-        batches = [batch[self.rank :: self.world] for batch in self.batches(epoch)]
+        batches = [batch[self.shard_number :: self.num_shards] for batch in self.batches(epoch)]
         index = torch.cat(batches)
-        offset, flip, boxes = self._draw(epoch)  # for every image, so ranks agree on it
+        offset, flip, boxes = self._draw(epoch)  # for every image, so shards agree on it
         sizes = [len(batch) for batch in batches]
         # One copy to the device for the whole epoch.
         columns = [choice.to(self.device).split(sizes) for choice in (index, offset[index], flip[index], boxes[index])]
@@ -136,7 +141,7 @@ class ResidentLoader(Loader):
             yield Picked(*picked)
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw the offsets, flips and squares of an epoch, for all ranks."""
+        """Draw the offsets, flips and squares of an epoch, for all shards."""
         count, (height, width) = self.num_images, self.images.shape[2:]
         generator = generator_for(self.seed, "augment", epoch)
         offset = torch.randint(2 * self.padding + 1, (count, 2), generator=generator)

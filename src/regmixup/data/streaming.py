@@ -47,7 +47,7 @@ class StreamingLoader(Loader):
 
     Towards the end of an epoch they decode the first batches of the next already, so that it does not wait for them.
 
-    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: as in `Loader`.
+    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8. order: `batch_size`, `seed` and `device`.
     transform: may draw from torch's global generator. shape: (C, H, W) of what it returns.
     epochs: how many there will be. Nothing is decoded beyond.
     """
@@ -80,8 +80,8 @@ class StreamingLoader(Loader):
         if next_epoch != epoch or start:
             batches = self._decoded(epoch, start)  # nothing refers to those before, so their processes end
         for number in range(start, len(self)):
-            size = min(self.batch_size, self.num_images - number * self.batch_size)  # over all ranks
-            x, y = next(batches) if self.rank < size else self._empty
+            batch_images = min(self.batch_size, self.num_images - number * self.batch_size)
+            x, y = next(batches) if self.shard_size(batch_images) else self._empty
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
         if epoch + 1 < self.epochs:
             self._ahead = epoch + 1, batches
@@ -90,14 +90,14 @@ class StreamingLoader(Loader):
         """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
         # Nothing here refers to the loader: in a circle of references processes would end late.
         batches_of = partial(epoch_batches, self.num_images, self.batch_size, self.seed)
-        rank, world = self.rank, self.world
+        shard = slice(self.shard_number, None, self.num_shards)
         epochs = range(epoch, max(self.epochs, epoch + 1))
 
         def keys() -> Iterator[list[tuple[int, int]]]:
             for number in epochs:
                 for batch in batches_of(number)[start if number == epoch else 0 :]:
-                    if len(batch) > rank:
-                        yield [(number, index) for index in batch[rank::world].tolist()]
+                    if len(batch[shard]):
+                        yield [(number, index) for index in batch[shard].tolist()]
 
         return iter(
             DataLoader(

@@ -32,7 +32,8 @@ from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.networks.precision import check_precision
 from regmixup.objectives import has_loss
 from regmixup.storage import check_writable, read_table, save_tensors, write_table
-from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
+from regmixup.training.config import TrainConfig, configure, resolve
+from regmixup.training.engine import check_present, choose_device
 from regmixup.training.initial_weights import TIMM, InitialWeights, identify, load_initial_weights
 from regmixup.types import Predictions
 

@@ -28,8 +28,8 @@ from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import Conformal, MeanField
 from regmixup.predictions.forward import pair_of, weights_device
 from regmixup.storage import digest, save_tensors, write_table
-from regmixup.training.config import choose_device
-from regmixup.training.loading import AS_TRAINED, match_channels, reader
+from regmixup.training.engine import choose_device
+from regmixup.training.loading import AS_TRAINED, make_decoder, match_channels
 from regmixup.training.run import Run
 from regmixup.types import Predictions, as_tensor, refuse_probs
 
@@ -282,8 +282,8 @@ class Predictor(Facts):
         if len(self.input_shape) != 3:
             raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
         remedy = "give Predictor.fit transform=EvalTransform(size=..., resize=...), of regmixup.data.decode"
-        read = reader(self.transform, self.input_shape[1:], hint=AS_TRAINED if self.fingerprint else remedy)
-        return match_channels(decode_all([file], read), self.input_shape[0])[0]
+        decode = make_decoder(self.transform, self.input_shape[1:], hint=AS_TRAINED if self.fingerprint else remedy)
+        return match_channels(decode_all([file], decode), self.input_shape[0])[0]
 
     def _to_tensor(self, images: object) -> Tensor:
         if isinstance(images, Source):

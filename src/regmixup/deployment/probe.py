@@ -28,7 +28,7 @@ from regmixup.networks.precision import autocast, float32_products
 from regmixup.posthoc.base import required
 from regmixup.predictions import predict_batches
 from regmixup.training.config import TrainConfig, resolve
-from regmixup.training.loading import evaluation_transform, reader, train_transform
+from regmixup.training.loading import evaluation_transform, make_decoder, train_transform
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
@@ -75,11 +75,11 @@ def predict_files(
     advance: called with the number of images of every batch when it is done.
     """
     assert config.precision != "auto"  # it is resolved
-    read = reader(evaluation_transform(config, files=True), (config.image_size, config.image_size))
+    decode = make_decoder(evaluation_transform(config, files=True), (config.image_size, config.image_size))
     known = labels_among(images.classes, classes)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for part in images.parts(read, size=_BATCH):
+        for part in images.parts(decode, size=_BATCH):
             yield part.images, known[part.labels]
             advance(len(part))
 

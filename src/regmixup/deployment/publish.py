@@ -31,7 +31,8 @@ from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
 from regmixup.run_folder import CONFIG, FITTED, PUBLISHED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
-from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.config import TrainConfig
+from regmixup.training.engine import choose_device
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Role
 

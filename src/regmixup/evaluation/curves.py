@@ -33,7 +33,7 @@ NUM_BINS = 256
 BIN_IMAGES, MOST_BINS = 20, 15
 """Bins of equal mass: images in each, at least, where there are so many, and how many bins at most."""
 
-Look = Callable[[Sequence[int]], Sequence[Any]]
+GetImages = Callable[[Sequence[int]], Sequence[Any]]
 """Images by their places in a set: tensors (C, H, W) or arrays (H, W, C), uint8 or in [0, 1], PIL images, or files."""
 
 
@@ -42,15 +42,15 @@ def model_figures(
     ood: Sequence[Predictions],
     *,
     scores: SetScores | None = None,
-    looks: Mapping[str, Look] | None = None,
+    images_of: Mapping[str, GetImages] | None = None,
     classes: Sequence[str] = (),
     equal_mass: bool = False,
 ) -> dict[str, Any]:
-    """Return what the figures draw of one model: "reliability", "scores" and, with `looks`, "examples".
+    """Return what the figures draw of one model: "reliability", "scores" and, with `images_of`, "examples".
 
     versions: the test predictions as they are ("none") and, where there is a temperature, with it ("temperature").
-    scores: those of an evaluation of the same sets, by default all that need no train predictions. looks, classes: see
-    `examples`. equal_mass: see `reliability_bins`.
+    scores: those of an evaluation of the same sets, by default all that need no train predictions. equal_mass: see
+    `reliability_bins`. images_of, classes: see `examples`.
     """
     test = versions["none"]
     scores = scores or score_sets(test, ood)
@@ -58,8 +58,8 @@ def model_figures(
         "reliability": reliability_bins(versions, equal_mass=equal_mass),
         "scores": score_curves(test, scores),
     }
-    if looks:
-        figures["examples"] = examples(test, ood, scores, looks, classes=classes)
+    if images_of:
+        figures["examples"] = examples(test, ood, scores, images_of, classes=classes)
     return figures
 
 
@@ -199,30 +199,30 @@ def examples(
     test: Predictions,
     ood: Sequence[Predictions],
     scores: SetScores,
-    looks: Mapping[str, Look],
+    images_of: Mapping[str, GetImages],
     *,
     classes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what to look at: the surest errors, the least sure test images, the best accepted OOD images.
 
-    The model is unsure where its entropy lies above that of 95 % of the test images. looks: how to get at the images
-    of each set; a set that is not in it has no examples. Of sets that cover some of the classes only the logits of
-    these compete, as in `evaluate`. classes: the model's, by name.
+    The model is unsure where its entropy lies above that of 95 % of the test images. images_of: by set, a function that
+    returns its images; a set that is not in it has no examples. Of sets that cover some of the classes only the logits
+    of these compete, as in `evaluate`. classes: the model's, by name.
     """
     exhibits = []
-    if test.dataset in looks:
-        look, names = looks[test.dataset], competing_classes(test, classes)
+    if test.dataset in images_of:
+        get_images, names = images_of[test.dataset], competing_classes(test, classes)
         known = restrict_predictions(test)
         score, top = scores.test["entropy"], probabilities(known).max(dim=1)
-        exhibits.append(_exhibit("errors", known, top.indices != known.labels, -top.values, look, names))
-        exhibits.append(_exhibit("rejected", known, score > accepting_threshold(score), -score, look, names))
+        exhibits.append(_exhibit("errors", known, top.indices != known.labels, -top.values, get_images, names))
+        exhibits.append(_exhibit("rejected", known, score > accepting_threshold(score), -score, get_images, names))
     for other in ood:
-        if other.dataset in looks:
-            look, names = looks[other.dataset], competing_classes(other, classes)
+        if other.dataset in images_of:
+            get_images, names = images_of[other.dataset], competing_classes(other, classes)
             _, outside = restrict_pair(test, other)
             _, id_scores, ood_scores = scores.pairs[other.dataset]
             threshold, score = accepting_threshold(id_scores["entropy"]), ood_scores["entropy"]
-            exhibits.append(_exhibit("accepted", outside, score <= threshold, score, look, names))
+            exhibits.append(_exhibit("accepted", outside, score <= threshold, score, get_images, names))
     return {"score": "entropy", "sets": exhibits}
 
 
@@ -241,13 +241,13 @@ def competing_classes(predictions: Predictions, classes: Sequence[str]) -> list[
 
 
 def _exhibit(
-    kind: str, predictions: Predictions, chosen: Tensor, order: Tensor, look: Look, names: Sequence[str]
+    kind: str, predictions: Predictions, chosen: Tensor, order: Tensor, get_images: GetImages, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return the first of the chosen images, a mask (N,), by `order`, with what the model said, and their number."""
     places = chosen.nonzero()[:, 0]
     first = places[order[places].argsort(stable=True)][:EXAMPLES]
     top = probabilities(predictions)[first].max(dim=1)
-    images = look(first.tolist()) if len(first) else []
+    images = get_images(first.tolist()) if len(first) else []
     columns = top.indices.tolist(), top.values.tolist(), predictions.labels[first].tolist()
     shown = []
     for image, said, sure, label in zip(images, *columns, strict=False):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.config import Positive, check_fields
 from regmixup.evaluation.class_subset import restrict_predictions
-from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
+from regmixup.evaluation.metric_rows import RowBuilder, ScaledPredictions, fisher_rows, shown_name
 from regmixup.evaluation.rows import Rows
 from regmixup.evaluation.set_scores import score_sets
 from regmixup.metrics.bootstrap import Bootstrap
@@ -121,47 +121,42 @@ def measure_model(
     _check_predictions(model)
     _check_fitted_on(model)
     _warn_of(model.test)
-    if model.validation is not None:
-        temperature = fit_temperature(model.posthoc or as_given, model.validation)
-        model = replace(model, temperature=temperature)
-    return _measure(model, Measure(bootstrap, row or Row()), groups or {})
-
-
-def _measure(model: ModelPredictions, measure: Measure, groups: Mapping[str, Sequence[str]]) -> Rows:
-    """Return the rows of all sets, which have been checked, at a temperature that has been chosen."""
     posthoc, temperature = model.posthoc or as_given, model.temperature
+    if model.validation is not None:
+        temperature = fit_temperature(posthoc, model.validation)
+    builder = RowBuilder(bootstrap, row or Row())
 
-    def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, Version]:
+    def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, ScaledPredictions]:
         """Return a set without and with temperature; of one that covers some of the classes, their logits alone."""
-        scaled = {"none": Version(restrict_predictions(unscaled))}
+        by_posthoc = {"none": ScaledPredictions(restrict_predictions(unscaled))}
         if temperature is not None and unscaled.probs is None:
             # The pass over the logits divides them; the NLL is then finite where a probability is 0 in float64.
-            scaled["temperature"] = scaled["none"]._replace(temperature=temperature)
+            by_posthoc["temperature"] = by_posthoc["none"]._replace(temperature=temperature)
         elif temperature is not None:
-            scaled["temperature"] = Version(restrict_predictions(posthoc(predictions, temperature)))
-        return scaled
+            by_posthoc["temperature"] = ScaledPredictions(restrict_predictions(posthoc(predictions, temperature)))
+        return by_posthoc
 
     test = with_known_scale(model.test)
     known = posthoc(test)
     of_test = versions(test, known)
-    named = replace(measure.row, dataset=shown_name(of_test["none"].predictions))
-    rows, outcomes = measure.classification(of_test, named)
+    test_row = replace(builder.template, dataset=shown_name(of_test["none"].predictions))
+    rows, outcomes = builder.classification(of_test, test_row)
     if temperature is not None:
-        rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
+        rows.append(replace(test_row, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
-        rows.append(replace(named, metric="prior_variance", value=prior_variance))
-    rows += fisher_rows(test, named)
+        rows.append(replace(test_row, metric="prior_variance", value=prior_variance))
+    rows += fisher_rows(test, test_row)
     ood_sets = (posthoc(with_known_scale(ood)) for ood in model.ood)
     scores = score_sets(known, ood_sets, fit_scores(model.train))
-    rows += measure.selective(scores.test, outcomes.correct, named)
-    rows += measure.shift(versions(shifted, posthoc(shifted)) for shifted in model.shift)
+    rows += builder.selective(scores.test, outcomes.correct, test_row)
+    rows += builder.shift(versions(shifted, posthoc(shifted)) for shifted in model.shift)
     detected: dict[str, list[Row]] = {}
     for ood in model.ood:
         pair = scores.pairs[ood.dataset]
-        detected[ood.dataset] = measure.detection(pair, shown_name(ood, pair.dataset))
+        detected[ood.dataset] = builder.detection(pair, shown_name(ood, pair.dataset))
         rows += detected[ood.dataset]
-    return Rows(rows + measure.groups(detected, groups), measure.resampled, scores)
+    return Rows(rows + builder.group_means(detected, groups or {}), builder.resampled, scores)
 
 
 def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> ModelPredictions:

@@ -29,25 +29,25 @@ from regmixup.types import MEAN, Predictions, Quantity, Row
 _PIECE = 2**18  # float64 numbers, a few tables of which stay in the cache
 
 
-class Version(NamedTuple):
+class ScaledPredictions(NamedTuple):
     """Predictions and a temperature that is still to divide their logits."""
 
     predictions: Predictions
     temperature: float = 1.0
 
 
-def read_outcomes(version: Version) -> Outcomes:
+def read_outcomes(scaled: ScaledPredictions) -> Outcomes:
     """Return outcomes with terms, in float64."""
 
     def read(samples: slice) -> Outcomes:
-        part = select_samples(version.predictions, samples)
+        part = select_samples(scaled.predictions, samples)
         if part.probs is not None:
-            return Outcomes.of(probabilities(as_given(part, version.temperature)), part.labels, terms=True)
-        softmax = Softmax(precise(part.logits) / version.temperature)
+            return Outcomes.of(probabilities(as_given(part, scaled.temperature)), part.labels, terms=True)
+        softmax = Softmax(precise(part.logits) / scaled.temperature)
         outcomes = Outcomes.of(softmax.probs, part.labels, terms=True)
         return replace(outcomes, nll=softmax.nll(part.labels))  # also of a probability that is 0 in float64
 
-    return Outcomes.joined(map_pieces(read, version.predictions.logits, _PIECE))
+    return Outcomes.joined(map_pieces(read, scaled.predictions.logits, _PIECE))
 
 
 @lru_cache(maxsize=4)
@@ -56,14 +56,14 @@ def _counts(bootstrap: Bootstrap, total: int, stream: str, device: torch.device)
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Values with their intervals. row: the template of every row.
+class RowBuilder:
+    """Rows of values with their intervals. template: the fields that all rows share.
 
     resampled: the values of every row so far on the resamples, (R,) by quantity.
     """
 
     bootstrap: Bootstrap | None
-    row: Row
+    template: Row
     resampled: dict[Quantity, Tensor] = field(default_factory=dict)
 
     def counts(self, total: int, device: torch.device, stream: str = "") -> list[Tensor]:
@@ -73,13 +73,13 @@ class Measure:
         """
         return [_counts(self.bootstrap, total, stream, device)] if self.bootstrap is not None else []
 
-    def measured(
-        self, sample: Any, metrics: Mapping[str, Callable[..., Any]], row: Row, counts: Sequence[Tensor]
+    def metric_rows(
+        self, sample: Any, metrics: Mapping[str, Callable[..., Any]], template: Row, counts: Sequence[Tensor]
     ) -> list[Row]:
         """Return a row for each metric of a sample, with its interval where there are counts of resamples."""
         values = resampled(metrics, sample.weighted, *counts) if counts else {}
         return [
-            self.with_interval(replace(row, metric=name, value=metric(sample)), values.get(name))
+            self.with_interval(replace(template, metric=name, value=metric(sample)), values.get(name))
             for name, metric in metrics.items()
         ]
 
@@ -98,42 +98,40 @@ class Measure:
         interval = self.bootstrap.interval(values, about=row.value if row.metric in BINNED else None)
         return replace(row, low=interval.low, high=interval.high)
 
-    def mean_row(self, rows: Sequence[Row], **place: object) -> Row:
-        """Return the plain mean of rows of one metric, with the interval of the mean on joint resamples.
-
-        place: the fields that say what it is the mean of.
-        """
+    def mean_row(self, quantity: Quantity, rows: Sequence[Row]) -> Row:
+        """Return a quantity that is the plain mean of rows, with the interval of the mean on joint resamples."""
         value, n = sum(row.value for row in rows) / len(rows), sum(row.n or 0 for row in rows)
-        mean = replace(rows[0], value=value, n=n, low=None, high=None, **place)  # type: ignore[arg-type]
+        mean = replace(rows[0], value=value, n=n, low=None, high=None, **quantity._asdict())
         values = [self.resampled[row.quantity] for row in rows if row.quantity in self.resampled]
         return self.with_interval(mean, torch.stack(values).mean(dim=0) if len(values) == len(rows) else None)
 
-    def classification(self, versions: Mapping[str, Version], row: Row) -> tuple[list[Row], Outcomes]:
+    def classification(self, versions: Mapping[str, ScaledPredictions], template: Row) -> tuple[list[Row], Outcomes]:
         """Return the rows of one dataset, without and with temperature, and the outcomes without."""
         rows: list[Row] = []
         outcomes: dict[str, Outcomes] = {}
-        for posthoc, version in versions.items():
-            sample = outcomes[posthoc] = read_outcomes(version)
-            named = replace(row, posthoc=posthoc, n=len(sample.correct))
+        for posthoc, scaled in versions.items():
+            sample = outcomes[posthoc] = read_outcomes(scaled)
+            named = replace(template, posthoc=posthoc, n=len(sample.correct))
             counts = self.counts(len(sample.correct), sample.correct.device)
-            rows += self.measured(sample, CLASSIFICATION, named, counts)
+            rows += self.metric_rows(sample, CLASSIFICATION, named, counts)
         return rows, outcomes["none"]
 
-    def shift(self, shift: Iterable[Mapping[str, Version]]) -> list[Row]:
+    def shift(self, shift: Iterable[Mapping[str, ScaledPredictions]]) -> list[Row]:
         """Return rows per (corruption, severity) and of the mean over the subsets, which for ECE is not pooling."""
         rows: list[Row] = []
-        groups: dict[tuple[str, str, str], list[Row]] = {}
+        subsets_of: dict[Quantity, list[Row]] = {}
         for versions in shift:
             subset = versions["none"].predictions
             family, corruption, severity = _shift_name(subset.dataset)
-            template = replace(self.row, dataset=shown_name(subset, family), corruption=corruption, severity=severity)
+            shown = shown_name(subset, family)
+            template = replace(self.template, dataset=shown, corruption=corruption, severity=severity)
             measured, _ = self.classification(versions, template)
             rows += [*measured, *fisher_rows(subset, template)]
             for row in measured:
-                groups.setdefault((row.dataset, row.posthoc, row.metric), []).append(row)
-        return rows + [self.mean_row(group, corruption=MEAN, severity=None) for group in groups.values()]
+                subsets_of.setdefault(row.quantity._replace(corruption=MEAN, severity=None), []).append(row)
+        return rows + [self.mean_row(quantity, subsets) for quantity, subsets in subsets_of.items()]
 
-    def selective(self, scores: Mapping[str, Tensor], correct: Tensor, row: Row) -> list[Row]:
+    def selective(self, scores: Mapping[str, Tensor], correct: Tensor, template: Row) -> list[Row]:
         """Return how well each score orders right before wrong predictions, of which it needs both for an AUROC."""
         metrics = dict(SELECTIVE)
         if not 0 < int(correct.sum()) < len(correct):
@@ -142,8 +140,8 @@ class Measure:
         counts = [drawn[:, side] for drawn in self.counts(len(correct), correct.device) for side in (correct, ~correct)]
         rows = []
         for score, values in scores.items():
-            named = replace(row, score=score, n=len(correct))
-            rows += self.measured(ScorePair.of_errors(values, correct), metrics, named, counts)
+            named = replace(template, score=score, n=len(correct))
+            rows += self.metric_rows(ScorePair.of_errors(values, correct), metrics, named, counts)
         return rows
 
     def detection(self, pair: PairScores, name: str) -> list[Row]:
@@ -154,22 +152,22 @@ class Measure:
         rows = []
         for score in pair.inside:
             if score in pair.outside:
-                row = replace(self.row, dataset=name, score=score, n=len(outside))
-                rows += self.measured(ScorePair.of(pair.inside[score], pair.outside[score]), DETECTION, row, counts)
+                row = replace(self.template, dataset=name, score=score, n=len(outside))
+                rows += self.metric_rows(ScorePair.of(pair.inside[score], pair.outside[score]), DETECTION, row, counts)
         return rows
 
-    def groups(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:
+    def group_means(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:
         """Return the mean over the OOD sets of each group, of every score that all have; the group is the dataset.
 
         detected: the rows of `detection` by set. groups: names of sets by the name of the group.
         """
         means = []
         for group, datasets in groups.items():
-            rows_of: dict[tuple[str, str], list[Row]] = {}
+            rows_of: dict[Quantity, list[Row]] = {}
             for dataset in datasets:
                 for row in detected[dataset]:
-                    rows_of.setdefault((row.score, row.metric), []).append(row)
-            means += [self.mean_row(rows, dataset=group) for rows in rows_of.values() if len(rows) == len(datasets)]
+                    rows_of.setdefault(row.quantity._replace(dataset=group), []).append(row)
+            means += [self.mean_row(*entry) for entry in rows_of.items() if len(entry[1]) == len(datasets)]
         return means
 
 

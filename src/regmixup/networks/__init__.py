@@ -185,7 +185,7 @@ def check_network(name: str) -> str:
         from regmixup.networks.timm_models import check_timm_name
 
         return check_timm_name(name)
-    plugins.seek(name, NETWORKS)
+    plugins.load_if_unknown(name, NETWORKS)
     if name not in NETWORKS:
         listed = ", ".join(sorted(NETWORKS))
         summary = f"{listed}, what a plugin registers (--plugin MODULE); for a model of timm's write timm/{name}"

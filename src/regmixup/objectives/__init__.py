@@ -36,7 +36,7 @@ __all__ = ["OBJECTIVES", "Objective", "build", "has_loss", "name_of", "register"
 
 def build(name: str, **fields: object) -> Objective:
     """Return an objective by its command-line name: build("regmixup", alpha=10)."""
-    plugins.seek(name, OBJECTIVES)
+    plugins.load_if_unknown(name, OBJECTIVES)
     cls = OBJECTIVES[check_name("objective", name, OBJECTIVES)]
     for key in fields:
         check_name(f"field of {cls.__name__}", key, [field.name for field in dataclasses.fields(cls)])

@@ -26,9 +26,10 @@ from regmixup.networks.precision import memory_format
 from regmixup.posthoc import ensemble
 from regmixup.predictions.forward import predict_batches
 from regmixup.predictions.store import join, load, read_header, save
-from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.loading import match_channels, reader, some_parts
+from regmixup.training.engine import choose_device
+from regmixup.training.loading import make_decoder, match_channels, some_parts
 from regmixup.types import Precision, Predictions
 
 BATCH_SIZES = {"cpu": 250, "cuda": 1000}
@@ -92,7 +93,7 @@ def store_predictions(run: TrainedRun, datasets: Sequence[str], **options: Unpac
     processes must call this, and share the images.
     """
     with joined(choose_device(options.get("device"))) as ranks:
-        lacking = ranks.from_first([name for name in datasets if ranks.first and not _is_stored(run, name, options)])
+        lacking = ranks.from_first([name for name in datasets if ranks.is_first and not _is_stored(run, name, options)])
         if not lacking:
             return
         run.provenance()  # before anything is written, as there may be no model
@@ -102,7 +103,7 @@ def store_predictions(run: TrainedRun, datasets: Sequence[str], **options: Unpac
             else:
                 for member in run.members():
                     store_predictions(member, lacking, **options)
-                predicted = ((name, _mean(run, name)) for name in (lacking if ranks.first else ()))
+                predicted = ((name, _mean(run, name)) for name in (lacking if ranks.is_first else ()))
             for name, predictions in predicted:
                 if predictions is not None:
                     save(predictions, run.predictions_path(name))
@@ -174,7 +175,7 @@ def _predict(
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
     rows = ranks.share(len(source), unit=batch_size)
-    for part in some_parts(source, rows, reader(run.transform(), shape[1:])):
+    for part in some_parts(source, rows, make_decoder(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
         if list(images.shape[1:]) != shape:
             size, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, shape))
@@ -192,7 +193,7 @@ def _predict(
         )
         parts.append(predicted)
     parts_of_ranks = ranks.to_first(parts)
-    if not ranks.first:
+    if not ranks.is_first:
         return None
     whole = join([part for parts in parts_of_ranks for part in parts])
     return replace(whole, info=_info(run, name, source, known))

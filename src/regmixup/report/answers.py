@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regmixup.evaluation.curves import Look, thumbnail
+from regmixup.evaluation.curves import GetImages, thumbnail
 from regmixup.names import counted, percent, shortened
 from regmixup.report.page import PageSection, fill
 
@@ -58,7 +58,7 @@ class Answers:
     score: Tensor
     thresholds: Mapping[str, float]
     classes: Sequence[str]
-    look: Look | None = None
+    look: GetImages | None = None
     others: Tensor = field(default_factory=lambda: torch.empty(0))
     note: str = ""
     compared: str = ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from regmixup.evaluation.class_subset import restrict_predictions
 from regmixup.evaluation.compare import Difference, Measured, measure_models
-from regmixup.evaluation.curves import Look, accepting_threshold, competing_classes, model_figures
+from regmixup.evaluation.curves import GetImages, accepting_threshold, competing_classes, model_figures
 from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import BINNED_INTERVALS
@@ -32,8 +32,8 @@ from regmixup.report.units import unit_of, units_of
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
-Images = Mapping[str, Look | Sequence[Any]]
-"""The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
+Images = Mapping[str, GetImages | Sequence[Any]]
+"""The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.GetImages`)."""
 _SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 """Scores as prose writes them, where their names are not words."""
 _MOST_SETS = 4
@@ -70,11 +70,11 @@ def write_page(
     summary, by default entropy with the maximum probability (MSP) beside it. bootstrap: of the intervals, or None.
     """
     model, other = _model(predictions), _model(against) if against is not None else None
-    looks = _looks(images or {}, model)  # before all is measured, which takes a while
+    images_of = _image_getters(images or {}, model)  # before all is measured, which takes a while
     measured = measure_models(model, other, bootstrap=bootstrap)
     if score is not None:
         check_name("score", score, {row.score for row in measured.rows[0] if row.score})
-    write_text(Path(path), models_page(measured, images=looks, classes=classes, title=title, score=score))
+    write_text(Path(path), models_page(measured, images=images_of, classes=classes, title=title, score=score))
     return measured
 
 
@@ -99,12 +99,12 @@ def models_page(
     images. history: of the training, a record per epoch. sections: further ones, behind the figures.
     """
     test = measured.models[0].test
-    looks = _looks(images or {}, measured.models[0])
+    images_of = _image_getters(images or {}, measured.models[0])
     given = "given" if answers is None else "from the predictor"
     if len(measured.models) == 1:
-        answers = answers or _answers(measured, looks, classes, errors_by)
-        looks.pop(test.dataset, None)  # shown as mistakes, so not among the examples
-    data = _page_data(measured, looks, classes, score, history)
+        answers = answers or _answers(measured, images_of, classes, errors_by)
+        images_of.pop(test.dataset, None)  # shown as mistakes, so not among the examples
+    data = _page_data(measured, images_of, classes, score, history)
     first = [*answers.sections()] if answers is not None else []
     facts_of: dict[str, dict[str, object]] = {
         "detection": {"alone": len(measured.models) == 1},
@@ -249,7 +249,7 @@ class _ModelTables(ScriptTables):
 
 def _page_data(
     measured: Measured,
-    looks: Mapping[str, Look],
+    images_of: Mapping[str, GetImages],
     classes: Sequence[str],
     score: str | None,
     history: Sequence[Mapping[str, Any]],
@@ -261,26 +261,28 @@ def _page_data(
     for model, of_model in zip(measured.models, measured.rows, strict=True):
         ood = [(model.posthoc or as_given)(predictions) for predictions in model.ood]
         versions = _versions(model, of_model)
-        drawn = model_figures(versions, ood, scores=of_model.scores, looks=looks, classes=classes, equal_mass=True)
+        drawn = model_figures(
+            versions, ood, scores=of_model.scores, images_of=images_of, classes=classes, equal_mass=True
+        )
         figures.append([drawn])  # as of a method with one run
     setting = {**tables.data(), "mixing": [], "curves": [pooled_history([history])], **pooled_figures(figures)}
     return {**script_constants(), "equalMass": True, "settings": [setting]}
 
 
-def _looks(images: Images, model: ModelPredictions) -> dict[str, Look]:
+def _image_getters(images: Images, model: ModelPredictions) -> dict[str, GetImages]:
     """Return how to get at the images of each set; a sequence must have one for every prediction of its set."""
     counts = {predictions.dataset: len(predictions) for predictions in (model.test, *model.ood)}
-    looks: dict[str, Look] = {}
+    images_of: dict[str, GetImages] = {}
     for name, of_set in images.items():
         dataset = check_name("set in images", name or "test", counts)
         count = counts[dataset]
         if callable(of_set):
-            looks[dataset] = of_set
+            images_of[dataset] = of_set
         elif isinstance(of_set, Sized) and len(of_set) < count:  # a torch Dataset need not tell its length
             raise ValueError(f"images of {dataset} must be those of its {count:,} predictions, got {len(of_set):,}")
         else:
-            looks[dataset] = partial(_chosen, of_set)
-    return looks
+            images_of[dataset] = partial(_chosen, of_set)
+    return images_of
 
 
 def _chosen(images: Sequence[Any], places: Sequence[int]) -> list[Any]:
@@ -297,7 +299,7 @@ def _versions(model: ModelPredictions, rows: Sequence[Row]) -> dict[str, Predict
     return versions
 
 
-def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[str], errors_by: str) -> Answers:
+def _answers(measured: Measured, images_of: Mapping[str, GetImages], classes: Sequence[str], errors_by: str) -> Answers:
     """Return the answers of a model without a predictor: with T where there is one, at thresholds for fixed shares."""
     model = measured.models[0]
     versions = _versions(model, measured.rows[0])
@@ -316,7 +318,7 @@ def _answers(measured: Measured, looks: Mapping[str, Look], classes: Sequence[st
         score=score,
         thresholds={**rules, EVERYTHING: math.inf},
         classes=competing_classes(model.test, classes),
-        look=looks.get(model.test.dataset),
+        look=images_of.get(model.test.dataset),
     )
 
 

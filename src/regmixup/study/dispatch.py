@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from regmixup.names import warn_user
-from regmixup.run_folder import describe, read_history
+from regmixup.run_folder import describe_last, read_history
 from regmixup.storage import is_held
 from regmixup.study.launchers import Launcher, Progress
 from regmixup.study.status import Budget
@@ -76,4 +76,4 @@ def _show_running(progress: Progress | None, running: Sequence[Task]) -> None:
 def _show_end(progress: Progress | None, outcome: TaskOutcome) -> None:
     if progress is not None:
         error, source = outcome.error, outcome.task.source
-        progress.end(outcome.task.title, f"failed: {error}" if error else describe(read_history(source)))
+        progress.end(outcome.task.title, f"failed: {error}" if error else describe_last(read_history(source)))

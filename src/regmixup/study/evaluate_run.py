@@ -4,7 +4,7 @@ Where the temperature T of the tables is chosen:
 
     1. `Study._companion` in plan.py says which model chooses: the run itself, on validation images that it was not
        trained on (calibration "holdout"), or a companion that was trained without them.
-    2. `_complete` in tasks.py trains the companion, and passes its rows on as `choices`;
+    2. `_complete` in tasks.py trains the companion, and passes its rows on as `companion_rows`;
        `evaluate_run` below takes T from the row "temperature".
     3. `fit_temperature` in evaluation/evaluate.py passes validation predictions through the posthoc map.
     4. `TemperatureScaling.fit` in posthoc/temperature.py searches the T with the smallest ECE.
@@ -46,17 +46,17 @@ def evaluate_run(
     *,
     root: str | Path | None = None,
     device: torch.device,
-    choices: Sequence[Row] = (),
+    companion_rows: Sequence[Row] = (),
 ) -> list[Row]:
     """Predict the datasets that are not predicted yet, evaluate them, and keep rows and figures in the run folder.
 
-    Other lines and studies may share the run. choices: the rows of its companion, if it has one; T and sigma_0 are
-    those of that.
+    Other lines and studies may share the run. companion_rows: the rows of its companion, if it has one; T and
+    sigma_0 are those of that.
     """
     stem, temperature = planned.stem, None
-    if choices:
-        values = {row.metric: row.value for row in choices}
-        temperature, planned = values["temperature"], _with_choices(planned, values)
+    if companion_rows:
+        values = {row.metric: row.value for row in companion_rows}
+        temperature, planned = values["temperature"], _with_companions_choice(planned, values)
     evaluation = planned.evaluate
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=evaluation.precision)
     names = evaluation.datasets()
@@ -80,7 +80,7 @@ def evaluate_run(
     return read_rows(results["rows"])
 
 
-def _with_choices(planned: PlannedRun, values: dict[str, float]) -> PlannedRun:
+def _with_companions_choice(planned: PlannedRun, values: dict[str, float]) -> PlannedRun:
     """Return a line that needs no validation set: what its companion chose there, by metric, is fixed."""
     posthoc_map = planned.posthoc
     if posthoc_map is not None and posthoc_map.needs_validation:

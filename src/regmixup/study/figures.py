@@ -16,8 +16,8 @@ from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.files import data_root
 from regmixup.data.images import LabelledImages, pair_ends
-from regmixup.evaluation.curves import SIDE, Look, model_figures, path_curves, thumbnail
-from regmixup.training.loading import reader
+from regmixup.evaluation.curves import SIDE, GetImages, model_figures, path_curves, thumbnail
+from regmixup.training.loading import make_decoder
 from regmixup.types import Predictions
 
 PAIRS = 8
@@ -41,8 +41,8 @@ def figure_data(
     the two ends of its first paths with their classes. Scores of features have rows and no curves: to fit and compute
     them a second time would double the time of an evaluation.
     """
-    looks, _ = find_images([predicted.dataset for predicted in (versions["none"], *ood)], root)
-    drawn = model_figures(versions, ood, looks=looks, classes=classes)
+    images_of, _ = find_images([predicted.dataset for predicted in (versions["none"], *ood)], root)
+    drawn = model_figures(versions, ood, images_of=images_of, classes=classes)
     if profile is not None:
         drawn["path"] = path_curves(profile, pairs=PAIRS)
         drawn["images"] = _path_ends(profile.dataset.removeprefix("path:"), root)
@@ -51,7 +51,7 @@ def figure_data(
 
 def find_images(
     names: Sequence[str], root: str | Path | None, *, side: int = SIDE
-) -> tuple[dict[str, Look], tuple[str, ...]]:
+) -> tuple[dict[str, GetImages], tuple[str, ...]]:
     """Return how to get at the images of some sets, and the classes of the first; without sets that are not here.
 
     Predictions may have come from another machine than the data. side: in pixels, of images that are files.
@@ -73,9 +73,9 @@ def _load_once(name: str, root: Path) -> LabelledImages:
 
 def _thumbnails(source: LabelledImages, side: int, places: Sequence[int]) -> list[Tensor]:
     """Return some images of a set, files upright and at the size of a thumbnail."""
-    read = reader(EvalTransform(size=side, resize=side, orient=True), (side, side))
+    decode = make_decoder(EvalTransform(size=side, resize=side, orient=True), (side, side))
     selected = source.select(torch.tensor(places, dtype=torch.int64))
-    return [image for part in selected.parts(read) for image in part.images]
+    return [image for part in selected.parts(decode) for image in part.images]
 
 
 def _path_ends(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:

@@ -30,8 +30,8 @@ import torch
 from regmixup.config import Checked, NotNegative, Positive
 from regmixup.run_folder import write_failure
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
-from regmixup.training.config import check_present, choose_device
-from regmixup.training.reporting import EpochRecord
+from regmixup.training.engine import check_present, choose_device
+from regmixup.training.reporting import Hooks, Record
 from regmixup.training.stopping import Interrupted
 
 
@@ -43,7 +43,7 @@ class Progress(Protocol):
 
     def begin(self, label: str, epochs: int) -> None: ...
     def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
-    def epoch(self, label: str, record: EpochRecord) -> None: ...
+    def epoch(self, label: str, record: Record) -> None: ...
     def end(self, label: str, note: str) -> None: ...
 
 
@@ -62,8 +62,8 @@ class InTurn:
         return not self.ended
 
     def submit(self, task: Task) -> None:
-        hooks = self.progress.hooks(task.title, task.epochs()) if self.progress is not None else {}
-        self.ended.append(attempt(self.job, task, self.device, **hooks))
+        hooks = Hooks(**self.progress.hooks(task.title, task.epochs())) if self.progress is not None else Hooks()
+        self.ended.append(attempt(self.job, task, self.device, hooks))
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
         ended, self.ended = self.ended, []

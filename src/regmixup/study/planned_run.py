@@ -146,7 +146,7 @@ class PlannedRun:
         return f"{label}-{digits[:8]}"
 
     @property
-    def choosing(self) -> PlannedRun:
+    def companion_line(self) -> PlannedRun:
         """Return the line that T and sigma_0 come from: the companion, evaluated on its validation images alone."""
         assert self.companion is not None
         evaluation = Evaluation(

@@ -7,21 +7,20 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
 
 import torch
 
 from regmixup import run_folder
-from regmixup.config import Checked, CountOrZero
+from regmixup.config import Checked, CountOrZero, values_of
 from regmixup.storage import InUseError
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.evaluate_run import evaluate_run, stored_rows
 from regmixup.study.planned_run import PlannedRun
 from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
-from regmixup.training.reporting import EpochRecord, counted_on
+from regmixup.training.reporting import Hooks, Record
 from regmixup.training.run import Run
-from regmixup.training.train import Hooks, train
+from regmixup.training.train import train
 from regmixup.types import Row
 
 
@@ -78,7 +77,7 @@ class Task:
     def epochs(self) -> int:
         return sum(model.config.total_epochs for model in self.models())
 
-    def history(self) -> list[EpochRecord]:
+    def history(self) -> list[Record]:
         """Return one record per finished epoch, numbered through all its models."""
         records = [record for model in self.models() for record in model.history()]
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
@@ -129,7 +128,7 @@ class TaskOutcome:
     held: str = ""
 
 
-def attempt(job: StudyJob, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
+def attempt(job: StudyJob, task: Task, device: torch.device, hooks: Hooks = Hooks()) -> TaskOutcome:  # noqa: B008
     """Execute one task, skipping the steps that are done. The traceback of an error is written into the run folder."""
     if job.threads is not None:
         torch.set_num_threads(job.threads)
@@ -158,7 +157,7 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
     planned, companion = task.planned, task.companion
-    choices: list[Row] = []
+    companion_rows: list[Row] = []
     (task.run.folder / run_folder.FAILURE).unlink(missing_ok=True)
     with task.run.owned():
         if companion is None:
@@ -166,16 +165,17 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
         else:
             with suppress(InUseError):  # another process trains it; this run needs it only at the end
                 _train(job, companion, device, hooks)
-            run = _train(job, task.run, device, hooks, earlier=companion.config.total_epochs * companion.config.members)
+            epochs = companion.config.total_epochs * companion.config.members
+            run = _train(job, task.run, device, hooks.after(epochs))
             trained_companion = _train(job, companion, device, hooks)
-            choices = evaluate_run(planned.choosing, trained_companion, root=job.root, device=device)
-        evaluate_run(planned, run, root=job.root, device=device, choices=choices)
+            companion_rows = evaluate_run(planned.companion_line, trained_companion, root=job.root, device=device)
+        evaluate_run(planned, run, root=job.root, device=device, companion_rows=companion_rows)
         if job.archive is not None:
             write_archive(task.run, planned, job.archive)
 
 
-def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks, *, earlier: int = 0) -> Run:
-    """Train a run, or read it if it is trained. earlier: the epochs that callbacks have seen before."""
+def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks) -> Run:
+    """Train a run, or read it if it is trained."""
     now = resolve(run.config, device)
     if now != run.config:  # a process that starts late imports what is there then
         names = ", ".join(sorted({origin.name for origin in {*now.plugins} ^ {*run.config.plugins}}))
@@ -184,13 +184,5 @@ def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks, *, earli
             "(for Ray, a plugin must hold what a script or notebook defines)"
         )
     return train(
-        run.config,
-        job.runs,
-        root=job.root,
-        device=device,
-        workers=job.workers,
-        engine=job.engine,
-        on_start=hooks.get("on_start"),
-        on_step=counted_on(hooks.get("on_step"), earlier),
-        on_epoch=counted_on(hooks.get("on_epoch"), earlier),
+        run.config, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine, **values_of(hooks)
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regmixup.data.decode import Reader
+from regmixup.data.decode import Decoder
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
@@ -22,7 +22,7 @@ REFRESH_BATCH = 512
 """Most images per batch when statistics are estimated again."""
 
 
-class Statistics:
+class ShardedBuffers:
     """Buffers that forward passes update: the running statistics of batch norm, the vectors of power iterations.
 
     Every shard of a batch starts from the same b, and a step leaves b + sum over shards of (their share of the images)
@@ -85,14 +85,14 @@ def drop_counters(model: nn.Module) -> None:
             module.num_batches_tracked = None
 
 
-def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
+def refresh_batches(dataset: LabelledImages, decode: Decoder) -> Iterator[Tensor]:
     """Yield every image of a dataset once, without augmentation, in batches of at most 512 and of even size.
 
     The order is random, as folders are sorted by class, and always the same.
     """
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
     for index in order.tensor_split(-(-len(dataset) // REFRESH_BATCH)):
-        for part in dataset.select(index).parts(read):
+        for part in dataset.select(index).parts(decode):
             yield part.images
 
 

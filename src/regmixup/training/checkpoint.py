@@ -21,7 +21,7 @@ MODELS = ("best.", "swa.", "ema.", "model.")
 PREFIXES = (*MODELS, "optimizer.", "sharpness.")
 """The prefixes of all its tensors."""
 COUNTERS = ("updates", "epochs", "selected_epoch", "selected_value")
-"""The names that the copies of a model (`optim.Copy`) give their counters, which are no tensors of the model."""
+"""The names of the counters of weight copies (`weight_copies.WeightCopy`), which are no tensors of the model."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Checkpoint:
             target.copy_(self.tensors[name])
 
 
-class Schedule:
+class SaveSchedule:
     """Decide when to save: `minutes` after the last save (or the start), and at the end of some epochs.
 
     These are the epochs where saving takes less than a hundredth of the time since the last save. So small models lose
@@ -72,11 +72,11 @@ class Schedule:
         self.minutes = minutes
         self.last, self.cost = time.monotonic(), 0.0
 
-    def after_step(self) -> bool:
+    def due_after_step(self) -> bool:
         return time.monotonic() - self.last >= 60 * self.minutes
 
-    def after_epoch(self) -> bool:
-        return self.after_step() or time.monotonic() - self.last >= 100 * self.cost
+    def due_after_epoch(self) -> bool:
+        return self.due_after_step() or time.monotonic() - self.last >= 100 * self.cost
 
     def saved(self, begun: float) -> None:
         """Note that a save has ended. begun: when it began, by the monotonic clock."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,7 +103,7 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
         check_name("field of TrainConfig", key, fields)
     for key in chosen.train:
         check_name(f"field of TrainConfig in `train` of method {method}", key, fields)
-    plugins.seek(chosen.score, REGISTRY)
+    plugins.load_if_unknown(chosen.score, REGISTRY)
     check_name(f"score of method {method}", chosen.score, REGISTRY)
     head = _with_fields_of(chosen.head, changes.pop("head", chosen.head), head_of)
     constraint = _with_fields_of(chosen.constraint, changes.pop("constraint", chosen.constraint), constraint_of)
@@ -153,36 +152,6 @@ def with_rotation(objective: Objective, head: Head, weight: float) -> dict[str, 
     if not isinstance(head, LinearHead):
         raise ValueError(f"rotation must be 0 unless the head is linear, got {weight:g} with {head}")
     return {"objective": Rotation(objective, weight=weight), "head": head_of("rotation")}
-
-
-def choose_device(device: str | torch.device | None = None) -> torch.device:
-    """Return the given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
-    if device is None:
-        device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
-    try:
-        device = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device must be one that torch knows, such as cpu or cuda:0, got {device!r}") from error
-    if str(device) == "cuda" and "LOCAL_RANK" in os.environ:
-        # A process that sees no GPU but its own calls it 0, whatever its rank.
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
-    return device
-
-
-def check_present(device: torch.device) -> None:
-    """Raise unless this machine has the device: better than every run of a study finding out for itself."""
-    if device.type == "cpu":
-        return
-    present = torch.accelerator.current_accelerator(check_available=True)
-    count = torch.accelerator.device_count() if present is not None and present.type == device.type else 0
-    if (device.index or 0) >= count:
-        here = f"{count} of the kind {device.type}" if count else "none of that kind"
-        raise ValueError(f"device must be one of this machine, which has {here}, got {device}")
-
-
-def device_name(device: torch.device) -> str:
-    """Return the name of the GPU, or the type of another device."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:

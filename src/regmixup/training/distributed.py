@@ -24,15 +24,15 @@ class Ranks:
     """The processes that torchrun started, seen from one of them; alone, every answer is this process's own.
 
     All of them must call the same methods in the same order. Values travel between CPUs, tensors between the devices
-    that they are on. stride: steps of training between two exchanges of whether to stop or to save.
+    that they are on. steps_per_exchange: steps of training between two exchanges of whether to stop or save.
     """
 
     rank: int = 0
     world: int = 1
-    stride: int = 1
+    steps_per_exchange: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Return whether this is the process that writes files."""
         return self.rank == 0
 
@@ -40,7 +40,7 @@ class Ranks:
         """Return every rank's value, in rank order, on the first; nothing on the others."""
         if self.world == 1:
             return [value]
-        values: list[T | None] | None = [None] * self.world if self.first else None
+        values: list[T | None] | None = [None] * self.world if self.is_first else None
         dist.gather_object(value, values, dst=0)
         return values or []  # type: ignore[return-value]
 
@@ -123,7 +123,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=world)
         atexit.register(dist.destroy_process_group)
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), stride=10 if device.type == "cuda" else 1)
+        yield Ranks(dist.get_rank(), dist.get_world_size(), steps_per_exchange=10 if device.type == "cuda" else 1)
     except BaseException:
         # An orderly shutdown would wait for ranks that wait for this one. Without it the end of this process closes
         # its connections, which ends the others.

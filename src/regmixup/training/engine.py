@@ -1,4 +1,4 @@
-"""Settings of execution, which may change the speed and the safety of a run, but not what it computes."""
+"""The device, and settings of execution, which may change the speed and safety of a run, but not what it computes."""
 
 from __future__ import annotations
 
@@ -54,6 +54,36 @@ class Execution:
         if self.device.type == "cuda":
             parts.append("one CUDA graph per step" if self.graphs else "kernel by kernel")
         return f"{self.device.type}: {', '.join(parts)}"
+
+
+def choose_device(device: str | torch.device | None = None) -> torch.device:
+    """Return the given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
+    if device is None:
+        device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device must be one that torch knows, such as cpu or cuda:0, got {device!r}") from error
+    if str(device) == "cuda" and "LOCAL_RANK" in os.environ:
+        # A process that sees no GPU but its own calls it 0, whatever its rank.
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
+    return device
+
+
+def check_present(device: torch.device) -> None:
+    """Raise unless this machine has the device: better than every run of a study finding out for itself."""
+    if device.type == "cpu":
+        return
+    present = torch.accelerator.current_accelerator(check_available=True)
+    count = torch.accelerator.device_count() if present is not None and present.type == device.type else 0
+    if (device.index or 0) >= count:
+        here = f"{count} of the kind {device.type}" if count else "none of that kind"
+        raise ValueError(f"device must be one of this machine, which has {here}, got {device}")
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU, or the type of another device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def choose_execution(

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EvalTransform, Reader, Source, cut_out, described, open_rgb, to_pixel, upright
-from regmixup.data.files import reading
+from regmixup.data.decode import Decoder, EvalTransform, Source, cut_out, described, open_rgb, to_pixel, upright
+from regmixup.data.files import explaining_damage
 from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
@@ -99,12 +99,12 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
     return channels, height, width
 
 
-def some_parts(dataset: LabelledImages, rows: range, read: Reader) -> Iterator[ImageSet]:
+def some_parts(dataset: LabelledImages, rows: range, decode: Decoder) -> Iterator[ImageSet]:
     """Yield the images of a dataset that lie in `rows`, a part at a time, see `FolderSet.parts`."""
     if len(rows) == len(dataset):  # which copies nothing
-        yield from dataset.parts(read)
+        yield from dataset.parts(decode)
     elif rows:
-        yield from dataset.select(torch.arange(rows.start, rows.stop)).parts(read)
+        yield from dataset.select(torch.arange(rows.start, rows.stop)).parts(decode)
 
 
 def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform | None:
@@ -118,7 +118,7 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
     return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=how, orient=config.orient)
 
 
-def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_TRAINED) -> Reader:
+def make_decoder(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_TRAINED) -> Decoder:
     """Return a function from a file to an RGB image of (height, width).
 
     transform: how files are resized; None refuses those of another size, and the error ends with the hint.
@@ -126,10 +126,10 @@ def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_
     height, width = size
     build = transform.build() if transform is not None else None
 
-    def read(source: Source) -> Image.Image:
+    def decode(source: Source) -> Image.Image:
         image = open_rgb(source)
         if build is not None:
-            with reading(described(source), "an image"):
+            with explaining_damage(described(source), "an image"):
                 return build(image)
         if image.size != (width, height):
             raise ValueError(
@@ -138,7 +138,7 @@ def reader(transform: EvalTransform | None, size: Sequence[int], hint: str = AS_
             )
         return image
 
-    return read
+    return decode
 
 
 def match_channels(images: Tensor, channels: int) -> Tensor:

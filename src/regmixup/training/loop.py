@@ -22,21 +22,22 @@ from regmixup.networks.precision import memory_format
 from regmixup.run_folder import write_history
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import drop_counters
-from regmixup.training.checkpoint import Checkpoint, Position, Schedule, Totals
+from regmixup.training.checkpoint import Checkpoint, Position, SaveSchedule, Totals
 from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import load_initial_weights
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
-from regmixup.training.optim import Copy, epoch_mean, make_optimizer, running_mean, set_frozen, set_lr
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, Tally, combine, means
+from regmixup.training.optim import make_optimizer, set_frozen, set_lr
+from regmixup.training.reporting import Hooks, Record, Tally, combine, means
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection, Validation
-from regmixup.training.shards import Shard, agreeing, draw_shard
+from regmixup.training.shards import Shard, draw_shard
 from regmixup.training.sharpness import SAM, has_dropout
 from regmixup.training.step import ForwardPass, TrainingStep, distribute
 from regmixup.training.stopping import Interrupted, Stop
+from regmixup.training.weight_copies import WeightCopy, epoch_mean, running_mean
 
 READ_EVERY = 50
 """Steps between two reads of the device: of the guard, and of the means that callbacks get."""
@@ -92,17 +93,17 @@ class Training:
         self.ema = running_mean(self.model, config.ema) if config.ema > 0 else None
         self.swa = epoch_mean(self.model) if config.average == "swa" else None
         self.selection = Selection(self.model, config.select) if config.select != "last" else None
-        self.copies: list[Copy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
+        self.copies: list[WeightCopy] = [copy for copy in (self.ema, self.swa, self.selection) if copy is not None]
         self.guard, self.tally = Guard(device, ranks, buffers=self.model.buffers()), Tally(device)
         # Where it is, within an epoch where it was last saved, and who is told; see also `start_epoch`.
-        self.position, self.history = Position(), list[EpochRecord]()
-        self.schedule = Schedule(minutes=engine.checkpoint_minutes)
-        self.on_step, self.on_epoch = list[OnStep](), list[OnEpoch]()
+        self.position, self.history = Position(), list[Record]()
+        self.save_schedule = SaveSchedule(minutes=engine.checkpoint_minutes)
+        self.hooks = list[Hooks]()
 
     def resume(self) -> Training:
         """Go to where the run was left, or stay at its beginning, and build its step; return this training."""
         run, ranks, state = self.run, self.ranks, self.state()
-        if ranks.first and run.checkpoint.exists():
+        if ranks.is_first and run.checkpoint.exists():
             stored = checkpoint.read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
             run.check_same_data(stored.data, self.data_fingerprint)
             stored.copy_to(state)
@@ -118,7 +119,7 @@ class Training:
     def build_step(self) -> Callable[[Sequence[Shard]], None]:
         """Return the step for the weights that learn now, wrapped as the execution says."""
         batch = min(self.config.batch_size, self.num_images)
-        full = {len(range(loader.rank, batch, self.config.num_shards)) for loader in self.loaders}
+        full = {loader.shard_size(batch) for loader in self.loaders}
         forward = ForwardPass(self.model, self.config, self.loaders[0])
         step = TrainingStep(forward, self.optimizer, self.guard, self.tally, ema=self.ema, sharpness=self.sharpness)
         if self.execution.compile:
@@ -152,7 +153,7 @@ class Training:
             self.take_step = self.build_step()  # a graph, and DDP, know which weights have a gradient
         self.model.train()
         self.model.backbone.train(not frozen)
-        self.tally.restore(self.position.totals if self.ranks.first else {})
+        self.tally.restore(self.position.totals if self.ranks.is_first else {})
         self.guard.step.fill_(first)
         self.epoch_began = time.perf_counter() - self.position.seconds
         self.reported_at, self.reported_images = time.perf_counter(), first * self.config.batch_size
@@ -164,16 +165,12 @@ class Training:
 
     def draw_shards(self, step: int, picked: Sequence[Any], batch_images: int) -> list[Shard]:
         """Draw the randomness of this process's shards of a batch. picked: the images of each."""
-        config, shards = self.config, []
-        place: dict[str, Any] = {"shape": self.shape, "epoch": self.position.epoch, "step": step}
+        config, epoch, shards = self.config, self.position.epoch, []
         largest = -(-batch_images // config.num_shards)
         for loader, images in zip(self.loaders, picked, strict=True):
-            number = loader.rank
-            count = len(range(number, batch_images, config.num_shards))
-            draw = draw_shard(config, number, max(count, 1), **place)
-            if config.objective.per_batch and count < largest:
-                draw = agreeing(draw, draw_shard(config, number, largest, **place))
-            seed = seed_for(config.seed, "dropout", self.position.epoch, step, number)
+            number, count = loader.shard_number, loader.shard_size(batch_images)
+            draw = draw_shard(config, number, count, largest=largest, shape=self.shape, epoch=epoch, step=step)
+            seed = seed_for(config.seed, "dropout", epoch, step, number)
             shards.append(Shard(images, draw.to(self.device), count, batch_images, seed))
         # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
         return [shard for shard in shards if shard.count or self.ranks.world > 1]
@@ -187,8 +184,8 @@ class Training:
         late = time.perf_counter() - self.reported_at >= REPORT_SECONDS
         if read or (self.device.type == "cpu" and late):  # where reading is free
             self.report_step(step)
-        if not last and (epoch * self.steps_per_epoch + step + 1) % self.ranks.stride == 0:
-            signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_step()))
+        if not last and (epoch * self.steps_per_epoch + step + 1) % self.ranks.steps_per_exchange == 0:
+            signal, save = self.ranks.largest_of(stop.signal, int(self.save_schedule.due_after_step()))
             if signal or save:
                 self.check_guard()
                 seconds = time.perf_counter() - self.epoch_began
@@ -212,8 +209,8 @@ class Training:
             "images_per_second": rate,
             "seconds_per_epoch": self.num_images / rate,
         }
-        for callback in self.on_step:
-            callback(record)
+        for hooks in self.hooks:
+            hooks.on_step(record)
 
     def end_epoch(self, stop: Stop) -> None:
         """Record an epoch; save and stop where that is due."""
@@ -230,13 +227,13 @@ class Training:
         seconds = time.perf_counter() - self.epoch_began
         record = {"epoch": epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
-        if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
+        if self.ranks.is_first:  # before the checkpoint, so that the history may be ahead of it, never behind
             write_history(self.run.folder, self.history)
-        signal, save = self.ranks.largest_of(stop.signal, int(self.schedule.after_epoch()))
+        signal, save = self.ranks.largest_of(stop.signal, int(self.save_schedule.due_after_epoch()))
         if signal or save or epoch == self.config.total_epochs:
             self.save()
-        for callback in self.on_epoch:
-            callback(record)
+        for hooks in self.hooks:
+            hooks.on_epoch(record)
         if signal and epoch < self.config.total_epochs:
             raise Interrupted(signal)
 
@@ -257,12 +254,12 @@ class Training:
     def save(self) -> None:
         """Write a checkpoint of the current position."""
         begun = time.monotonic()
-        if self.ranks.first:
+        if self.ranks.is_first:
             state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state().items()}
             content = Checkpoint(state, self.position, self.data_fingerprint)
             checkpoint.save_checkpoint(self.run.folder, content, fingerprint=self.run.fingerprint)
         self.ranks.wait()  # nobody ends the program while the first rank writes
-        self.schedule.saved(begun)  # after the wait, so that the others know what saving costs, too
+        self.save_schedule.saved(begun)  # after the wait, so that the others know what saving costs, too
 
     def check_guard(self) -> None:
         """Stop if a step was bad, and say which; waits for the device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,19 +12,30 @@ from torch import Tensor
 from regmixup.metrics.pieces import precise
 from regmixup.training.checkpoint import Totals
 
-StepRecord = dict[str, Any]
-"""Epoch, step, steps, the means since the epoch began, the learning rate, and the throughput since the last report."""
-EpochRecord = dict[str, Any]
-"""Epoch, the means over its images, and its seconds."""
-OnStep = Callable[[StepRecord], None]
-OnEpoch = Callable[[EpochRecord], None]
+Record = dict[str, Any]
+"""A report of a step (`step` of `steps` in `epoch`, learning rate, throughput since the last report) or of an epoch
+(its seconds), with the means over the epoch's images so far."""
 
 
-def counted_on(callback: OnEpoch | None, earlier: int) -> OnEpoch | None:
-    """Return a callback that adds `earlier`, the epochs trained before, to the epoch of a record."""
-    if callback is None:
-        return None
-    return lambda record: callback({**record, "epoch": earlier + record["epoch"]})
+def ignore(report: object) -> None:
+    """Do nothing: the callback where none is given."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """The callbacks of a training, see `train`."""
+
+    on_start: Callable[[str], None] = ignore
+    on_step: Callable[[Record], None] = ignore
+    on_epoch: Callable[[Record], None] = ignore
+
+    def after(self, epochs: int) -> Hooks:
+        """Return callbacks that count on from the epochs trained before."""
+
+        def counted_on(callback: Callable[[Record], None]) -> Callable[[Record], None]:
+            return lambda record: callback({**record, "epoch": epochs + record["epoch"]})
+
+        return Hooks(self.on_start, counted_on(self.on_step), counted_on(self.on_epoch))
 
 
 class Tally:

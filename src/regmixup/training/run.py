@@ -1,7 +1,4 @@
-"""A run: its configuration and its folder, its trained model, and what it records about itself.
-
-The files of the folder are described in `regmixup.run_folder`; predictions are made in `regmixup.predictions.predict`.
-"""
+"""A run: its configuration, its folder (see `regmixup.run_folder`), its trained model, and its records."""
 
 from __future__ import annotations
 
@@ -23,9 +20,10 @@ from regmixup.predictions.predict import PredictOptions, predict_all
 from regmixup.storage import owning, write_json
 from regmixup.training.batch_norm import forward_mixture, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint
-from regmixup.training.config import TrainConfig, check_present, choose_device
+from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import one_more_epoch, reader
+from regmixup.training.engine import check_present, choose_device
+from regmixup.training.loading import make_decoder, one_more_epoch
 from regmixup.types import Precision, Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
@@ -74,11 +72,11 @@ class Run:
     @property
     def finished(self) -> bool:
         """Return whether training has ended and its results can be read; only one that is damaged is then repeated."""
-        with suppress(OSError):  # which `lacks` raises again where training would begin
-            return not self.lacks()
+        with suppress(OSError):  # which `why_unfinished` raises again where training would begin
+            return not self.why_unfinished()
         return False
 
-    def lacks(self, *, whole: bool = False) -> str:
+    def why_unfinished(self, *, whole: bool = False) -> str:
         """Return what keeps the run from being finished: a file that is missing, damaged or not the last; or "".
 
         whole: also compare the weights with their checksum, which reads all of them. OSError if a file is there and
@@ -90,8 +88,8 @@ class Run:
             run_folder.read_provenance(self.folder)
             if self.config.members > 1:
                 for member in self.members():
-                    if lack := member.lacks(whole=whole):
-                        return lack
+                    if reason := member.why_unfinished(whole=whole):
+                        return reason
                 return ""
             stored = read_checkpoint(self.checkpoint, fingerprint=self.fingerprint, whole=whole)
             if stored.position.epoch != self.config.total_epochs:
@@ -116,8 +114,6 @@ class Run:
 
         augmented: cropped and flipped as in training, in its batches; else as in evaluation. mixed: as training
         forwards them, cropped, flipped and mixed by its objective; its own statistics are of the last batches alone.
-
-        The weights are the same, nothing is trained. Predictions are stored beside the others.
         """
         kind: BatchNorm = "refreshed-augmented" if augmented else "refreshed"
         return replace(self, batch_norm="refreshed-mixed" if mixed else kind)
@@ -125,7 +121,7 @@ class Run:
     @contextmanager
     def owned(self, ranks: Ranks | None = None) -> Iterator[None]:
         """Lock the folder against other processes and write its config.json; of several ranks, the first does."""
-        if ranks is not None and not ranks.first:
+        if ranks is not None and not ranks.is_first:
             yield
             return
         with owning(self.folder):
@@ -161,8 +157,8 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         """Return what a finished run recorded: versions, device, data, the shape of its input, its classes."""
-        if lack := self.lacks():
-            raise ValueError(f"{self.folder} is not finished ({lack}): train it to the end before using its model")
+        if reason := self.why_unfinished():
+            raise ValueError(f"{self.folder} is not finished ({reason}): train it to the end before using its model")
         return run_folder.read_provenance(self.folder)
 
     def transform(self) -> EvalTransform | None:
@@ -188,7 +184,7 @@ class Run:
     def _forward_train_set(self, model: Classifier, images: LabelledImages, device: torch.device) -> None:
         """Forward every train image once, as `batch_norm` says."""
         if self.batch_norm == "refreshed":
-            for part in refresh_batches(images, reader(self.transform(), self.provenance()["input"][1:])):
+            for part in refresh_batches(images, make_decoder(self.transform(), self.provenance()["input"][1:])):
                 model(part.to(device))
             return
         batches = one_more_epoch(images, self.config, device)

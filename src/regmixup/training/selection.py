@@ -1,10 +1,8 @@
 """Model selection: `Validation` measures the model after every epoch, `Selection` keeps the weights of the best one.
 
-Where the last epoch is the model, the history gets the same numbers, and no weights are kept.
-
-The set is one that `roles.check_validation` admits: no test, shifted or OOD set, and no image that was trained on. The
-kept weights, their epoch and their value are part of every checkpoint, so a resumed run selects as one that was never
-interrupted.
+Where the last epoch is the model, the history gets the same numbers, and no weights are kept. The set is one that
+`roles.check_validation` admits: no test, shifted or OOD set, and no image that was trained on. The kept weights, their
+epoch and their value are part of every checkpoint, so a resumed run selects as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from regmixup.metrics.pieces import precise
 from regmixup.networks.precision import float32_products
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import evaluation_transform, input_shape, match_channels, reader, some_parts
-from regmixup.training.optim import Copy, copy_values
+from regmixup.training.loading import evaluation_transform, input_shape, make_decoder, match_channels, some_parts
+from regmixup.training.weight_copies import WeightCopy, copy_values
 from regmixup.types import higher_is_better
 
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -45,7 +43,7 @@ class Validation:
         self, config: TrainConfig, dataset: LabelledImages, device: torch.device, *, train_set: LabelledImages
     ) -> None:
         self.dataset, self.device, self.shape = dataset, device, input_shape(train_set, config)
-        self.read = reader(evaluation_transform(config, files=train_set.shape is None), self.shape[1:])
+        self.decode = make_decoder(evaluation_transform(config, files=train_set.shape is None), self.shape[1:])
         self.known = labels_among(dataset.classes, train_set.classes)
         missing = [name for name, label in zip(dataset.classes, self.known.tolist(), strict=True) if label < 0]
         if missing:
@@ -65,18 +63,18 @@ class Validation:
         logits: list[Tensor] = []
         rows = ranks.share(len(self.dataset), unit=_BATCH)
         with float32_products("float32"):
-            for part in some_parts(self.dataset, rows, self.read):
+            for part in some_parts(self.dataset, rows, self.decode):
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
         gathered = [batch for part in ranks.to_first(logits) for batch in part]
         measured = {}
-        if ranks.first:
+        if ranks.is_first:
             whole, labels = torch.cat(gathered).double(), self.known[self.dataset.labels]
             measured = {name.replace("-", "_"): metric(whole, labels) for name, metric in METRICS.items()}
         return ranks.from_first(measured)
 
 
-class Selection(Copy):
+class Selection(WeightCopy):
     """The weights of the best epoch by one of `METRICS`; before the first epoch has ended, the initial ones."""
 
     prefix = "best."

@@ -16,34 +16,38 @@ class Shard:
     """One shard of a batch: the input of one forward and backward pass.
 
     picked: which images, see `Loader.picks`. draw: the objective's randomness. count: number of images; may be 0.
-    total: images of the whole batch, over all ranks. seed: for dropout; None leaves the generator as it is.
+    batch_images: those of the whole batch, over all ranks. seed: for dropout; None leaves the generator as it is.
     """
 
     picked: Any
     draw: Draw
     count: int
-    total: int
+    batch_images: int
     seed: int | None
 
 
 def draw_shard(
-    config: TrainConfig, number: int, count: int, *, shape: tuple[int, int, int], epoch: int, step: int
+    config: TrainConfig, number: int, count: int, *, largest: int, shape: tuple[int, int, int], epoch: int, step: int
 ) -> Draw:
-    """Draw the objective's randomness for `count` images of the shard with this number."""
-    of_batch = generator_for(config.seed, "draw", epoch, step)
-    of_shard = generator_for(config.seed, "draw", epoch, step, number)
-    if config.objective.per_batch and number == 0:
-        of_shard = of_batch  # so that a batch of one shard draws as `objective.draw` does, from one generator
-    return config.objective.draw_part(count, shape, shared=of_batch, own=of_shard)
+    """Draw the objective's randomness for the `count` images of a shard; for one image where it is empty.
 
-
-def agreeing(draw: Draw, largest: Draw) -> Draw:
-    """Return a shard's draw with the lambda and box of the largest shard, where all images of the batch share these.
-
-    A smaller shard draws fewer partners, so whatever its stream gives after them differs.
+    number: the shard's. largest: the number of images in the largest shard of the batch. Where all images of a batch
+    share lambda and box, all shards have those of the largest: a smaller one draws fewer partners, so whatever its
+    stream gives after them differs.
     """
-    for name in ("lam", "box"):
-        mine, theirs = getattr(draw, name), getattr(largest, name)
-        if mine is not None and mine.shape == theirs.shape:
-            draw = dataclasses.replace(draw, **{name: theirs})
+
+    def drawn(images: int) -> Draw:
+        of_batch = generator_for(config.seed, "draw", epoch, step)
+        of_shard = generator_for(config.seed, "draw", epoch, step, number)
+        if config.objective.per_batch and number == 0:
+            of_shard = of_batch  # so that a batch of one shard draws as `objective.draw` does, from one generator
+        return config.objective.draw_part(images, shape, shared=of_batch, own=of_shard)
+
+    draw = drawn(max(count, 1))
+    if config.objective.per_batch and count < largest:
+        of_largest = drawn(largest)
+        for name in ("lam", "box"):
+            shared, own = getattr(of_largest, name), getattr(draw, name)
+            if own is not None and own.shape == shared.shape:
+                draw = dataclasses.replace(draw, **{name: shared})
     return draw

@@ -20,13 +20,13 @@ from regmixup.metrics.pieces import precise
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import autocast
-from regmixup.training.batch_norm import Statistics
+from regmixup.training.batch_norm import ShardedBuffers
 from regmixup.training.config import TrainConfig
 from regmixup.training.guard import Guard
-from regmixup.training.optim import WeightMean
 from regmixup.training.reporting import Tally
 from regmixup.training.shards import Shard
 from regmixup.training.sharpness import SAM
+from regmixup.training.weight_copies import WeightMean
 
 
 class ShardLoss(NamedTuple):
@@ -79,16 +79,16 @@ class TrainingStep:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
         self.device = forward.loader.device
         self.forward: nn.Module = forward
-        self.optimizer, self.guard, self.tally = optimizer, guard, tally
+        self.optimizer, self.guard, self.tally, self.ranks = optimizer, guard, tally, guard.ranks
         self.ema, self.sharpness = ema, sharpness
         buffers = self.model.backbone.buffers() if self.config.num_shards > 1 else ()
-        self.statistics = Statistics(buffers, guard.ranks)
+        self.sharded_buffers = ShardedBuffers(buffers, self.ranks)
 
     def __call__(self, shards: Sequence[Shard]) -> None:
         """Take one step. shards: this rank's."""
         self.optimizer.zero_grad(set_to_none=True)
         outputs = self._backward(shards)
-        self.statistics.end()
+        self.sharded_buffers.end()
         for shard, output in zip(shards, outputs, strict=True):
             self.tally.add(output.names, output.sums, shard.count)
         if self.sharpness is not None:
@@ -109,7 +109,7 @@ class TrainingStep:
         That is the sum of (share of the images) x (gradient of the mean loss over the shard). Ranks exchange gradients
         after their last shard, and take the mean, so that each multiplies its share by their number.
         """
-        self.statistics.begin()
+        self.sharded_buffers.begin()
         outputs = []
         for shard in shards:
             if shard.seed is not None:
@@ -117,16 +117,16 @@ class TrainingStep:
             exchange: AbstractContextManager[None] = nullcontext()
             if shard is not shards[-1] and isinstance(self.forward, DistributedDataParallel):
                 exchange = self.forward.no_sync()
-            share = shard.count / shard.total
-            with exchange, self.statistics.shard(share):
+            share = shard.count / shard.batch_images
+            with exchange, self.sharded_buffers.shard(share):
                 output: ShardLoss = self.forward(shard.picked if shard.count else None, shard.draw)
-                (output.loss * (share * self.guard.ranks.world)).backward()
+                (output.loss * (share * self.ranks.world)).backward()
             outputs.append(output)
         return outputs
 
     def _update_head(self, shards: Sequence[Shard]) -> None:
         """Show the clean images of all ranks to a head that learns from them beside the gradient."""
-        ranks, total = self.guard.ranks, shards[0].total
+        ranks, total = self.ranks, shards[0].batch_images
         batches = [self.loader.load(shard.picked) for shard in shards]
         x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
         with autocast(self.config.precision, self.device):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 
@@ -25,23 +25,15 @@ from regmixup.networks.precision import autocast
 from regmixup.storage import check_writable
 from regmixup.training.batch_norm import explaining_lone_images, forward_mixture, refreshing
 from regmixup.training.checkpoint import Position
-from regmixup.training.config import TrainConfig, check_present, choose_device, device_name, resolve
+from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.engine import Engine, settings
-from regmixup.training.loading import one_more_epoch, reader
+from regmixup.training.engine import Engine, check_present, choose_device, device_name, settings
+from regmixup.training.loading import make_decoder, one_more_epoch
 from regmixup.training.loop import Training
-from regmixup.training.optim import WeightMean
-from regmixup.training.reporting import EpochRecord, OnEpoch, OnStep, counted_on
+from regmixup.training.reporting import Hooks, Record, ignore
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted, Stop, stopping
-
-
-class Hooks(TypedDict, total=False):
-    """The callbacks of `train`."""
-
-    on_start: Callable[[str], None]
-    on_step: OnStep
-    on_epoch: OnEpoch
+from regmixup.training.weight_copies import WeightMean
 
 
 def train(
@@ -55,8 +47,8 @@ def train(
     tensorboard: bool = False,
     dry_run: bool = False,
     on_start: Callable[[str], None] | None = None,
-    on_step: OnStep | None = None,
-    on_epoch: OnEpoch | None = None,
+    on_step: Callable[[Record], None] | None = None,
+    on_epoch: Callable[[Record], None] | None = None,
 ) -> Run:
     """Train, or resume from the last checkpoint, or return at once if the run is finished.
 
@@ -75,10 +67,9 @@ def train(
     device, engine = choose_device(device), Engine() if engine is None else engine
     check_arguments(config, device, workers=workers, tensorboard=tensorboard)
     with joined(device) as ranks:
-        if not ranks.first:
-            on_start = on_step = on_epoch = None
         config = resolve(config, device, world=ranks.world)
         run = Run.of(config, runs)
+        hooks = Hooks(on_start or ignore, on_step or ignore, on_epoch or ignore) if ranks.is_first else Hooks()
         unfinished = must_train(run, ranks, root)
         for index, member in enumerate(run.members() if unfinished else ()):
             if member is not run and not must_train(member, ranks, root):
@@ -88,30 +79,16 @@ def train(
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
                 training = Training(member, images, device, ranks, engine, workers, validation_set=validation)
-                if signal := ranks.largest_of(stop.signal)[0]:
-                    raise Interrupted(signal)
+                stop_if_asked(stop, ranks)
                 if dry_run:
-                    if ranks.first:  # each would remove the folder that another one tries
-                        check_writable(member.folder / run_folder.CONFIG)
-                    training.resume()  # which reads the last checkpoint
+                    check_resumable(training)
                     break
-                with member.owned(ranks), ExitStack() as stack, explaining_lone_images(config, training.num_images):
-                    training.resume()
-                    delete_stale_results(training)
-                    if tensorboard and ranks.first:
-                        draw_curves(training, stack)
-                    earlier = index * config.total_epochs
-                    if counted := counted_on(on_step, earlier):
-                        training.on_step.append(counted)
-                    if counted := counted_on(on_epoch, earlier):
-                        training.on_epoch.append(counted)
-                    if on_start is not None:
-                        initial = f"\n{training.initial}" if training.initial is not None else ""
-                        on_start(f"{training.execution}{initial}")
+                with resumed(training, hooks.after(index * config.total_epochs), tensorboard=tensorboard):
                     training.run_epochs(stop)
-                    conclude(training, stop)
+                    conclude(training)
+                    stop_if_asked(stop, ranks)
             del training  # so that the next member finds its memory free
-        if unfinished and config.members > 1 and ranks.first and not dry_run:
+        if unfinished and config.members > 1 and ranks.is_first and not dry_run:
             record_ensemble(run)
         ranks.wait()
     return run
@@ -131,25 +108,52 @@ def check_arguments(config: object, device: torch.device, *, workers: int | None
 
 def must_train(run: Run, ranks: Ranks, root: str | Path | None) -> bool:
     """Return, on all ranks, whether a run is not finished; raise if one that is has other images now than it had."""
-    finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
-    if finished and ranks.first:
+    finished = ranks.from_first(ranks.is_first and not run.why_unfinished(whole=True))
+    if finished and ranks.is_first:
         for name in filter(None, (run.config.train_set, run.config.validation)):
             if find(name).may_change:  # as a folder is named by its path
                 run.check_same_data(run.provenance()["data"][name], data.load(name, root=root).fingerprint)
     return not finished
 
 
+def stop_if_asked(stop: Stop, ranks: Ranks) -> None:
+    """Raise on all ranks if a signal asked one of them to stop."""
+    if signal := ranks.largest_of(stop.signal)[0]:
+        raise Interrupted(signal)
+
+
+def check_resumable(training: Training) -> None:
+    """Raise unless its folder can be written to and its last checkpoint, if there is one, can be read."""
+    if training.ranks.is_first:  # each would remove the folder that another one tries
+        check_writable(training.run.folder / run_folder.CONFIG)
+    training.resume()
+
+
+@contextmanager
+def resumed(training: Training, hooks: Hooks, *, tensorboard: bool) -> Iterator[None]:
+    """Hold the run's folder, and begin where the run was left. tensorboard: draw curves, too."""
+    explaining = explaining_lone_images(training.config, training.num_images)
+    with training.run.owned(training.ranks), ExitStack() as stack, explaining:
+        training.resume()
+        delete_stale_results(training)
+        if tensorboard and training.ranks.is_first:
+            training.hooks.append(draw_curves(training, stack))
+        training.hooks.append(hooks)
+        hooks.on_start("\n".join(str(part) for part in (training.execution, training.initial) if part is not None))
+        yield
+
+
 def delete_stale_results(training: Training) -> None:
     """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
     folder = training.run.folder
-    if training.ranks.first:
+    if training.ranks.is_first:
         (folder / run_folder.PROVENANCE).unlink(missing_ok=True)
         if training.position == Position():
             run_folder.delete_predictions(folder)
 
 
-def draw_curves(training: Training, stack: ExitStack) -> None:
-    """Write the curves of a training for TensorBoard, `step/...` and `epoch/...`, until the stack closes.
+def draw_curves(training: Training, stack: ExitStack) -> Hooks:
+    """Return hooks that write curves for TensorBoard, `step/...` and `epoch/...`, until the stack closes.
 
     Every start begins a new file, and hides what older ones say about later steps, as of a run that was killed.
     """
@@ -159,16 +163,18 @@ def draw_curves(training: Training, stack: ExitStack) -> None:
     taken = training.position.epoch * steps + training.position.step
     writer = stack.enter_context(SummaryWriter(str(training.run.folder), purge_step=taken + 1))
 
-    def write(kind: str, record: dict[str, Any], step: int) -> None:
+    def write(kind: str, record: Record, step: int) -> None:
         for name in record.keys() - {"epoch", "step", "steps"}:
             writer.add_scalar(f"{kind}/{name}", record[name], step)
         writer.flush()  # else a kill would lose up to two minutes of what a checkpoint counts as done
 
-    training.on_step.append(lambda record: write("step", record, (record["epoch"] - 1) * steps + record["step"]))
-    training.on_epoch.append(lambda record: write("epoch", record, record["epoch"] * steps))
+    return Hooks(
+        on_step=lambda record: write("step", record, (record["epoch"] - 1) * steps + record["step"]),
+        on_epoch=lambda record: write("epoch", record, record["epoch"] * steps),
+    )
 
 
-def conclude(training: Training, stop: Stop) -> None:
+def conclude(training: Training) -> None:
     """Complete the mean of the weights, show the head the train images, and record that the run has ended."""
     if training.swa is not None:
         complete_mean(training, training.swa)
@@ -179,10 +185,8 @@ def conclude(training: Training, stop: Stop) -> None:
                 finalize(training)
     if finalized or training.swa is not None or training.config.total_epochs == 0:
         training.save()
-    if training.ranks.first:
+    if training.ranks.is_first:
         run_folder.write_provenance(training.run.folder, provenance_record(training))
-    if signal := training.ranks.largest_of(stop.signal)[0]:
-        raise Interrupted(signal)
 
 
 def complete_mean(training: Training, average: WeightMean) -> None:
@@ -205,7 +209,7 @@ def complete_mean(training: Training, average: WeightMean) -> None:
 
 def finalize(training: Training) -> bool:
     """Let the head see the clean train images, if it wants to; return whether it did."""
-    images = training.dataset.parts(reader(training.transform, training.shape[1:]))
+    images = training.dataset.parts(make_decoder(training.transform, training.shape[1:]))
     return training.model.finalize(x.to(training.device) for part in images for x in part.images.split(1000))
 
 
@@ -237,7 +241,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
     return {**record, "versions": {**ours, **others}}
 
 
-def seconds_of(history: Sequence[EpochRecord], epochs: int) -> float:
+def seconds_of(history: Sequence[Record], epochs: int) -> float:
     """Return the seconds of a training; an epoch without a sound record took as long as the mean of the others.
 
     >>> seconds_of([{"epoch": 1, "seconds": 2.0}, {"epoch": 2}, {"epoch": 3, "seconds": 3.0}], epochs=3)

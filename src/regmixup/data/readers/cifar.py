@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from regmixup.data.catalogue import SEVERITIES
-from regmixup.data.files import reading, wrong_file
+from regmixup.data.files import explaining_damage, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.records import Dataset
 
@@ -47,7 +47,7 @@ def load_cifar(dataset: Dataset, root: Path) -> ImageSet:
     key = "labels" if dataset.family == "cifar10" else "fine_labels"
     pixels, labels = [], []
     for path in (root / file for file in dataset.files):
-        with reading(path, "a batch of CIFAR"), path.open("rb") as file:
+        with explaining_damage(path, "a batch of CIFAR"), path.open("rb") as file:
             batch = _Unpickler(file, encoding="latin1").load()
             pixels.append(torch.tensor(batch["data"]).view(-1, 3, 32, 32))
             labels.append(torch.tensor(batch[key], dtype=torch.int64))
@@ -103,7 +103,7 @@ def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
     """Read `cifar10.1/test`, from a file of images and one of labels, or `cifar10.2/test`, from an archive of both."""
     path = root / dataset.files[0]
     if path.suffix == ".npz":
-        with reading(path, "a .npz archive"), np.load(path, allow_pickle=False) as arrays:
+        with explaining_damage(path, "a .npz archive"), np.load(path, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"]
     else:
         images, labels = _open_npy(path), _open_npy(root / dataset.files[1])
@@ -112,7 +112,7 @@ def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
 
 def _open_npy(path: Path) -> np.ndarray:
     """Memory-map the array in a .npy file; only its header is read. Pickles are refused."""
-    with reading(path, "a .npy array"):
+    with explaining_damage(path, "a .npy array"):
         return np.load(path, mmap_mode="c", allow_pickle=False)
 
 

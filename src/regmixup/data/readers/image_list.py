@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regmixup.data.files import reading
+from regmixup.data.files import explaining_damage
 from regmixup.data.images import ImageSet
 from regmixup.data.records import ImageList
 
@@ -33,7 +33,7 @@ def _read_places(whole: ImageSet, path: Path) -> set[int]:
     label_of = {name: label for label, name in enumerate(whole.classes)}
     members = [(whole.labels == label).nonzero().flatten().tolist() for label in label_of.values()]
     places = set()
-    with reading(path, "a list of images"):
+    with explaining_damage(path, "a list of images"):
         for line in path.read_text(encoding="utf-8").splitlines():
             *name, number = line.split()
             place = int(number)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regmixup.data.files import reading, wrong_file
+from regmixup.data.files import explaining_damage, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.records import Dataset
 
@@ -20,7 +20,7 @@ def load_svhn(dataset: Dataset, root: Path) -> ImageSet:
     from scipy.io import loadmat
 
     path = root / dataset.files[0]
-    with reading(path, "a MAT-file with X and y"):
+    with explaining_damage(path, "a MAT-file with X and y"):
         variables = loadmat(path, variable_names=["X", "y"])
         pixels, digits = variables["X"], variables["y"].reshape(-1)
     if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(digits)):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regmixup.data.decode import decode_all, open_rgb
-from regmixup.data.files import reading, wrong_file
+from regmixup.data.files import explaining_damage, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.records import Dataset
 
@@ -37,7 +37,7 @@ def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
         labels.append(label_of[wnid])
     if not paths:
         raise wrong_file(annotations, "images", "none")
-    with reading(folder, "images of 64x64 pixels"):
+    with explaining_damage(folder, "images of 64x64 pixels"):
         images = decode_all(paths, open_rgb).view(len(paths), 3, 64, 64)
     if dataset.family == "tiny-imagenet":
         images = torch.cat([halve(part) for part in images.split(1000)])
@@ -45,7 +45,7 @@ def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
 
 
 def _read_lines(path: Path) -> list[str]:
-    with reading(path, "text"):
+    with explaining_damage(path, "text"):
         return path.read_text(encoding="utf-8").splitlines()
 
 
