@@ -117,6 +117,15 @@ def test_calibration_under_shift_is_the_mean_over_the_shifted_sets_in_every_text
             assert f"{100 * mean:.2f}" in texts[name], (name, title)
 
 
+def test_what_a_study_says_about_its_results_stands_below_the_tables(written, tmp_path):
+    results, _ = written
+    write_report(replace(results, folder=tmp_path, about="The rule:\nHolm over *six*.\n\nSVHN is rebuilt.\n"))
+    text = (tmp_path / "report.md").read_text()
+    assert text.endswith("\n\n## What this can and cannot show\n\nThe rule: Holm over \\*six\\*.\n\nSVHN is rebuilt.\n")
+    write_report(replace(results, folder=tmp_path, about=" \n"))
+    assert "## What this can" not in (tmp_path / "report.md").read_text()
+
+
 def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
     results, _ = written
     rows = [row for row in results.rows if row.posthoc == "none"]

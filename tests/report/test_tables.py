@@ -179,7 +179,7 @@ def test_a_measured_table_in_latex():
     assert "paper 97.46, $-$0.34" in text
     assert "(number of seeds), in percent." in text
     assert "by Welch's t-test, after Holm's" in text
-    assert "Every table compares the numbers that it shows." in text
+    assert "Every table compares the numbers that it shows; a rule in the study's own text comes before this" in text
     assert r"\label{tab:ours}" in text
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from regmixup.names import printable
 from regmixup.report.leaderboard import mean_ranks, rank_caption
-from regmixup.report.page import study_page
+from regmixup.report.page import ABOUT, study_page
 from regmixup.report.results import Results, load_results
 from regmixup.report.tables import SELECTION, selection_table, study_tables
 from regmixup.report.writers import escape_markdown, markdown_table, print_table, to_csv, to_latex, to_markdown
@@ -47,6 +47,8 @@ def write_report(results: Results | str | Path) -> list[Path]:
     if results.selected:
         heads, *lines = ([*map(escape_markdown, line)] for line in selection_table(results.selected))
         parts.append(f"{SELECTION}.\n\n{markdown_table(heads, lines)}")
+    if results.about.strip():
+        parts.append("\n\n".join([f"## {ABOUT}", *map(escape_markdown, results.about.split("\n\n"))]) + "\n")
     texts = {
         "report.html": study_page(results, tables),
         "report.md": "\n".join(parts),

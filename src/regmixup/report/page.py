@@ -25,6 +25,8 @@ from regmixup.report.tables import SELECTION, Table, selection_table
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
+ABOUT = "What this can and cannot show"
+"""The heading of what a study says about its results."""
 DRAWN = {
     "explorer": ("Between two images", "images"),
     "profiles": ("Entropy between classes", "path"),
@@ -131,7 +133,7 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
         chosen = fill("tables.html", "word_table", SELECTION, heads, lines)
         yield PageSection("selected", "What was selected, and on what", chosen)
     if results.about.strip():
-        yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))
+        yield PageSection("about", ABOUT, fill("study.html", "about", results.about))
     yield from drawn_sections(data, study=True)
     facts = list(zip(titles, map(sources, results.settings), strict=True))
     yield PageSection("sources", "Where the numbers came from", fill("study.html", "sources", facts))

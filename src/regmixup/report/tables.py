@@ -152,7 +152,8 @@ class Table:
         if any(cell.p is not None for cell in cells):
             yield (
                 f"*: differs from {REFERENCE}, p < {LEVEL} by Welch's t-test, after Holm's correction over the "
-                "comparisons of one column. Every table compares the numbers that it shows."
+                "comparisons of one column. Every table compares the numbers that it shows; a rule in the study's own "
+                "text comes before this one."
             )
 
     def describe_scores(self) -> str:
