@@ -171,8 +171,9 @@ def title(setting: Setting) -> str:
 
 
 def data(setting: Setting) -> str:
-    """Return the dataset and the network of a setting as tables name them."""
-    return f"{FAMILIES[setting.family]}, {NETWORKS[setting.network]}"
+    """Return the dataset of a setting as tables name it, and its network where that is not ResNet-18."""
+    network = f", {NETWORKS[setting.network]}" if setting.network != "resnet18" else ""
+    return f"{FAMILIES[setting.family]}{network}"
 
 
 def cost(setting: Setting) -> list[str]:

@@ -130,6 +130,12 @@ def seeds_of(family, method, epochs, column, network="resnet18", study="*"):
     return scale * np.array([value for _, value in sorted(values.items())])
 
 
+def setting_of(data):
+    """Return the dataset and the network that a table's column `data` names."""
+    family, _, network = data.partition(", ")
+    return family.lower().replace("-", ""), NETWORKS[network or "ResNet-18"]
+
+
 def welch_by_hand(ours, theirs):
     """Return the difference of means with Welch's 95 % interval, from its formula."""
     errors = [values.var(ddof=1) / len(values) for values in (ours, theirs)]
@@ -165,13 +171,11 @@ def test_the_tables_of_equal_cost_are_what_numpy_and_scipy_find_in_the_archives(
     checked = 0
     for line in lines:
         data, _, ours, theirs, *cells = line
-        family, network = data.split(", ")
-        family = family.lower().replace("-", "")
+        family, network = setting_of(data)
         sides_of = [re.match(r"(.+), (\d+) epochs", side).groups() for side in (ours, theirs)]
         for column, cell in zip(header[4:], cells, strict=True):
             sides = [
-                seeds_of(family, METHODS.get(name, name), int(epochs), column, NETWORKS[network])
-                for name, epochs in sides_of
+                seeds_of(family, METHODS.get(name, name), int(epochs), column, network) for name, epochs in sides_of
             ]
             if cell == "–":
                 assert min(map(len, sides)) < 2, (line, column)
@@ -187,12 +191,10 @@ def test_the_leaderboard_has_students_intervals_over_the_seeds_in_the_archives()
     header, lines = table_on_page("leaderboard")
     checked = 0
     for data, training, _, _, n, *cells in lines:
-        family, network = data.split(", ")
+        family, network = setting_of(data)
         method, epochs = re.match(r"(.+), (\d+) epochs", training).groups()
         for column, cell in zip(header[5:], cells, strict=True):
-            values = seeds_of(
-                family.lower().replace("-", ""), METHODS.get(method, method), int(epochs), column, NETWORKS[network]
-            )
+            values = seeds_of(family, METHODS.get(method, method), int(epochs), column, network)
             if len(values) < 2:
                 assert "[" not in cell, (training, column)
                 continue
