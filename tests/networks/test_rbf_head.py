@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from regmixup.networks import build
+from regmixup.networks.contract import Classifier
 from regmixup.networks.rbf_head import RBFHead
 
 
@@ -82,6 +84,28 @@ def test_layers_that_a_user_has_put_in_evaluation_mode_stay_there():
     model.after_step(torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2]))
     assert model.backbone.training
     assert not frozen.training
+
+
+class Adapted(nn.Linear):
+    """A layer with an update of low rank, which `eval` adds to its weight and `train` takes out again."""
+
+    folded = False
+
+    def train(self, mode=True):
+        if self.folded is mode:
+            self.weight.data += -1.0 if mode else 1.0
+            self.folded = not mode
+        return super().train(mode)
+
+
+def test_layers_that_fold_weights_for_evaluation_have_them_as_they_were():
+    inner, outer = Adapted(64, 64), Adapted(64, 3)
+    model = Classifier(nn.Sequential(nn.Flatten(), nn.Sequential(inner), outer), RBFHead().build(3, 3), feature_dim=3)
+    inner.eval()
+    before = [inner.weight.clone(), outer.weight.clone()]
+    model.after_step(torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2]))
+    assert (inner.training, inner.folded, outer.training, outer.folded) == (False, True, True, False)
+    torch.testing.assert_close([inner.weight, outer.weight], before)
 
 
 def test_autocast_leaves_the_kernels_in_float32():

@@ -53,6 +53,14 @@ class TestCallbacks:
         for record in steps:
             assert record["images_per_second"] * record["seconds_per_epoch"] == pytest.approx(IMAGES)
 
+    def test_a_callback_that_is_an_empty_list_of_its_own_records_is_called(self, tmp_path):
+        class Records(list):
+            __call__ = list.append
+
+        starts, steps, epochs = Records(), Records(), Records()
+        run = rm.train(config(epochs=1), tmp_path, device="cpu", on_start=starts, on_step=steps, on_epoch=epochs)
+        assert (len(starts), len(steps), epochs) == (1, 2, run.history())
+
     def test_a_resumed_run_is_told_means_since_its_epoch_began(self, tmp_path, listen):
         told, hooks = listen
         interrupt(config(epochs=1), tmp_path, after=2, **hooks)

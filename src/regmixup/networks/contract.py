@@ -124,5 +124,6 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        for part, training in modes.items():  # from the outside in, as `train` sets the parts inside, too
+            if part.training != training:
+                part.train(training)  # not the attribute: a layer that folds weights for evaluation takes them apart

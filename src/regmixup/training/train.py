@@ -69,7 +69,8 @@ def train(
     with joined(device) as ranks:
         config = resolve(config, device, world=ranks.world)
         run = Run.of(config, runs)
-        hooks = Hooks(on_start or ignore, on_step or ignore, on_epoch or ignore) if ranks.is_first else Hooks()
+        callbacks: tuple[Any, ...] = (on_start, on_step, on_epoch) if ranks.is_first else ()
+        hooks = Hooks(*(ignore if callback is None else callback for callback in callbacks))
         unfinished = must_train(run, ranks, root)
         for index, member in enumerate(run.members() if unfinished else ()):
             if member is not run and not must_train(member, ranks, root):
