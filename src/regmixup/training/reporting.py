@@ -29,6 +29,11 @@ class Hooks:
     on_step: Callable[[Record], None] = ignore
     on_epoch: Callable[[Record], None] = ignore
 
+    @classmethod
+    def given(cls, *callbacks: Callable[..., None] | None) -> Hooks:
+        """Return the callbacks, `ignore` for each that is None."""
+        return cls(*(ignore if callback is None else callback for callback in callbacks))
+
     def after(self, epochs: int) -> Hooks:
         """Return callbacks that count on from the epochs trained before."""
 

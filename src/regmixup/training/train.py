@@ -30,7 +30,7 @@ from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, check_present, choose_device, device_name, settings
 from regmixup.training.loading import make_decoder, one_more_epoch
 from regmixup.training.loop import Training
-from regmixup.training.reporting import Hooks, Record, ignore
+from regmixup.training.reporting import Hooks, Record
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted, Stop, stopping
 from regmixup.training.weight_copies import WeightMean
@@ -69,8 +69,7 @@ def train(
     with joined(device) as ranks:
         config = resolve(config, device, world=ranks.world)
         run = Run.of(config, runs)
-        callbacks: tuple[Any, ...] = (on_start, on_step, on_epoch) if ranks.is_first else ()
-        hooks = Hooks(*(ignore if callback is None else callback for callback in callbacks))
+        hooks = Hooks.given(on_start, on_step, on_epoch) if ranks.is_first else Hooks()
         unfinished = must_train(run, ranks, root)
         for index, member in enumerate(run.members() if unfinished else ()):
             if member is not run and not must_train(member, ranks, root):
