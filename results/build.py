@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import claims
@@ -122,10 +121,11 @@ def write_csv(path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["key", "value", "std", "low", "high", "p", "n", "runs"])
         compared = {"*": pairs(), "scores": score_pairs()[1:], CONFIRM: confirmed_pairs()}
-        for key, estimate, runs in chain.from_iterable(map(estimates, compared, compared.values())):
-            numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
-            texts = ("" if number is None else f"{number:.6g}" for number in numbers)
-            writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
+        for study, of_trainings in compared.items():
+            for key, estimate, runs in estimates(study, of_trainings):
+                numbers = (getattr(estimate, name) for name in ("value", "std", "low", "high", "p"))
+                texts = ("" if number is None else f"{number:.6g}" for number in numbers)
+                writer.writerow([key, *texts, "+".join(map(str, estimate.n)), runs])
 
 
 def estimates(study: str, of_trainings: Iterable[Pair]) -> Iterator[tuple[str, Estimate, str]]:
