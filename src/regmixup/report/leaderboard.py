@@ -21,8 +21,8 @@ from regmixup.types import MEAN, Quantity, higher_is_better
 
 NEAR = {"cifar10": ("cifar100", "tiny-imagenet"), "cifar100": ("cifar10", "tiny-imagenet")}
 """Families of OOD sets that are near to a train set's family, as OpenOOD groups them; all others are far."""
-FAR = ("mnist", "svhn", "textures", "places365")
-"""Families of OpenOOD's far sets, for both train sets."""
+FAR = ("mnist", "svhn/test", "textures", "places365")
+"""OpenOOD's far sets, for both train sets; one without a slash is any dataset, or folder, of that name."""
 
 
 class ShownValue(NamedTuple):
@@ -37,7 +37,7 @@ class ShownValue(NamedTuple):
 class _Column(NamedTuple):
     """The mean over some quantities. rank: the rank that it counts for in `mean_ranks`, "" for none.
 
-    group: the families of the sets that a mean of detection should be over; none where it is over any sets.
+    group: sets or families that a mean of detection should be over; none where it is over any sets.
     """
 
     title: str
@@ -53,7 +53,7 @@ class _Column(NamedTuple):
     def sets(self) -> str:
         """Name the sets that the mean is over, and the families of its group that it lacks."""
         names = [quantity.dataset for quantity in self.quantities]
-        missing = [family for family in self.group if not any(family_of(name) == family for name in names)]
+        missing = [family for family in map(family_of, self.group) if family not in map(family_of, names)]
         without = f", without {', '.join(missing)}" if missing else ""
         return f"{self.title} over {', '.join(names)}{without}"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from regmixup.names import counted
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.leaderboard import NEAR, family_of
+from regmixup.report.leaderboard import FAR, NEAR, family_of
 from regmixup.report.results import Results, Setting
 from regmixup.report.significance import Values
 from regmixup.report.tables import ood_sets, tested_set
@@ -23,7 +23,7 @@ from regmixup.types import Quantity
 GROUPS = {
     family: {
         "Near-OOD": [f"{near}/openood-{family}" for near in near_families],
-        "Far-OOD": ["mnist", "svhn/test", "textures", "places365"],
+        "Far-OOD": FAR,
     }
     for family, near_families in NEAR.items()
 }
