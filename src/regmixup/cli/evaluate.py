@@ -221,13 +221,13 @@ def _write_page(verb: EvaluateVerb, measured: Measured) -> None:
     # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
     known = [predicted for predicted in (model.test, *model.ood) if "data" in predicted.info]
     places = {predicted.info[_SOURCE]: predicted.dataset for predicted in known}
-    looks, classes = find_images(list(places), verb.root, side=SIDE)
-    looks = {places[name]: look for name, look in looks.items()}
+    images_of, classes = find_images(list(places), verb.root, side=SIDE)
+    images_of = {places[name]: get_images for name, get_images in images_of.items()}
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
     if (run := _find_run(verb.predictions)) is not None:
         classes = tuple(read_provenance(run).get("classes", ()))
     fitting = bool(known) and known[0] is model.test and len(classes) == model.test.logits.shape[1]
-    write_text(verb.html, models_page(measured, images=looks, classes=classes if fitting else ()))
+    write_text(verb.html, models_page(measured, images=images_of, classes=classes if fitting else ()))
     print(f"page  {verb.html}")
 
 

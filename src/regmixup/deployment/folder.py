@@ -238,8 +238,10 @@ def _name_parts(folder: Path) -> tuple[dict[str, str], str]:
     inside = {name.lower(): name for name in class_folders(folder)} if folder.is_dir() else {}
 
     def find_part(usual_names: Sequence[str]) -> str:
-        named = (inside[name] for name in usual_names if name in inside)
-        return next((name for name in named if class_folders(folder / name)), "")
+        for name in usual_names:
+            if name in inside and class_folders(folder / inside[name]):
+                return inside[name]
+        return ""
 
     train, validation, test = find_part(TRAIN), find_part(VALIDATION), find_part(TEST)
     whole = f"{base}/{train}" if train else base

@@ -172,7 +172,10 @@ def suggest_batch(images: int, most: int = 32) -> int:
     ([32, 31, 31, 7, 1], 1)
     """
     largest = min(most, images)
-    return next((size for size in range(largest, 1, -1) if images % size != 1), largest)
+    for size in range(largest, 1, -1):
+        if images % size != 1:
+            return size
+    return largest
 
 
 @dataclass(frozen=True)

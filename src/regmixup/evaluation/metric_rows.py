@@ -167,7 +167,9 @@ class RowBuilder:
             for dataset in datasets:
                 for row in detected[dataset]:
                     rows_of.setdefault(row.quantity._replace(dataset=group), []).append(row)
-            means += [self.mean_row(*entry) for entry in rows_of.items() if len(entry[1]) == len(datasets)]
+            for quantity, rows in rows_of.items():
+                if len(rows) == len(datasets):
+                    means.append(self.mean_row(quantity, rows))
         return means
 
 

@@ -135,8 +135,9 @@ def _match(targets: dict[str, Tensor], tensors: dict[str, Tensor], library_names
 
 def _has_other_shapes(targets: dict[str, Tensor], tensors: dict[str, Tensor], library_names: dict[str, str]) -> bool:
     """Return whether a tensor of the backbone has another shape in the file, as positions have for another size."""
-    pairs = ((target, tensors.get(library_names[ours])) for ours, target in _without(["head."], targets).items())
-    return any(tensor is not None and tensor.shape != target.shape for target, tensor in pairs)
+    backbone = _without(["head."], targets)
+    names = {ours: library_names[ours] for ours in backbone if library_names[ours] in tensors}
+    return any(tensors[theirs].shape != backbone[ours].shape for ours, theirs in names.items())
 
 
 def _in_order(path: Path, targets: dict[str, Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
