@@ -174,6 +174,7 @@ def _predict(
     device = next(model.parameters()).device
     batch_size = BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
     parts, shifted = [], bool(find(name).corruption)
+    role = role_of(name, run.config.train_set)
     rows = ranks.share(len(source), unit=batch_size)
     for part in some_parts(source, rows, make_decoder(run.transform(), shape[1:])):
         images = match_channels(part.images, shape[0])
@@ -186,7 +187,7 @@ def _predict(
             model,
             batches,
             dataset=name,
-            role=role_of(name, run.config.train_set),
+            role=role,
             moments=shifted,
             features=not shifted if features is None else features,
             precision=run.predicts_in,
