@@ -3,6 +3,9 @@
 Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/fog/3"), `folder:PATH` (any tree with
 one folder of images per class), `folder:PATH/train-90` (a part of such a tree, see `records.folder_record`) and
 `path:NAME` (interpolations between pairs of another dataset's images).
+
+To add a dataset, add its record to `_RECORDS` and its family to `FAMILIES` below; and a function to a module of
+`readers` where its format is new.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`folder:PATH`: image files that stay on disk, in one folder per class or labelled by a CSV table, and their parts."""
+"""Datasets that stay on disk: image files in one folder per class, or labelled by a CSV table.
+
+`folder:PATH` is any such tree or table; `folder:PATH/train-90` and the like are parts of one, cut by the content of its
+files.
+"""
 
 from __future__ import annotations
 

@@ -114,6 +114,8 @@ class Run:
 
         augmented: cropped and flipped as in training, in its batches; else as in evaluation. mixed: as training
         forwards them, cropped, flipped and mixed by its objective; its own statistics are of the last batches alone.
+
+        The weights are the same, nothing is trained. Predictions are stored beside the others.
         """
         kind: BatchNorm = "refreshed-augmented" if augmented else "refreshed"
         return replace(self, batch_norm="refreshed-mixed" if mixed else kind)
