@@ -47,7 +47,7 @@ STEPS = steps("compiled")
 """Those of tables: on one H200, with nothing beside it."""
 COIN = "regmixup+regcutmix"
 WINNER = f"{COIN}(average=swa, average_lr=0.05)"
-"""What `reliable-search` chose, as archives spell it: the coin with an average of its weights."""
+"""The choice of `reliable-search`, as archives spell it: the coin with an average of its weights."""
 
 
 @dataclass(frozen=True, order=True)

@@ -41,7 +41,7 @@ COMPARED = (
     "near-OOD AUROC by DS", "near-OOD list AUROC by MSP", "near-OOD list AUROC by DS", "SVHN AUROC by MSP",
 )  # fmt: skip
 PRIMARY = ("NLL", "shift accuracy", "near-OOD list AUROC by MSP")
-"""What `reliable-confirm` tests; it describes all else."""
+"""The quantities that `reliable-confirm` tests; it describes all else."""
 CONFIRMED = (
     "accuracy", "shift accuracy", "NLL", "ECE", "AUGRC", "near-OOD list AUROC by MSP", "other CIFAR list AUROC by MSP",
     "Tiny-ImageNet list AUROC by MSP", "SVHN AUROC by MSP",

@@ -75,7 +75,7 @@ def script_cell(cell: Cell | None) -> ScriptCell | None:
 
 @dataclass(frozen=True)
 class ScriptTables:
-    """What the script draws of rows: tables to switch, and curves. labels: the methods or models compared."""
+    """The tables to switch and the curves that the script draws of rows. labels: the methods or models compared."""
 
     labels: Sequence[str]
     aggregation: Aggregation
