@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -46,8 +46,8 @@ def steps(how: str) -> dict[str, dict[str, float]]:
 STEPS = steps("compiled")
 """Those of tables: on one H200, with nothing beside it."""
 COIN = "regmixup+regcutmix"
-WINNER = f"{COIN}(average=swa, average_lr=0.05)"
-"""The choice of `reliable-search`, as archives spell it: the coin with an average of its weights."""
+NAMED = {f"{COIN}(average=swa, average_lr=0.05)": "reliable"}
+"""Methods that had no name when they were archived."""
 
 
 @dataclass(frozen=True, order=True)
@@ -98,8 +98,6 @@ class Setting:
         Where the step of a named method was not measured, that of plain training or RegMixup stands in, by the images
         that it forwards; None where neither forwards as many.
         """
-        if self.method == WINNER and self.step is None:  # an average costs a copy per epoch
-            return replace(self, method=COIN).minutes
         step = self.step
         if step is None and "(" not in self.method:
             plain, regmixup = STEPS[self.network]["dnn"], STEPS[self.network]["regmixup"]
@@ -160,7 +158,8 @@ def method_of(label: str) -> tuple[str, str]:
     # A comma inside a value is not followed by a name and an equals sign.
     fields = dict(text.split("=", 1) for text in re.split(r", (?=[\w.]+=)", values) if text)
     kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in ("epochs", "precision", "bn"))
-    return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
+    method = f"{name}({kept})" if kept else name
+    return NAMED.get(method, method), fields.get("bn", "trained")
 
 
 Values = dict[str, dict[int, float]]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import claims
 import figures
-from archives import ALL_SCORES, C10, C100, COIN, FAMILIES, RESULTS, WINNER, Setting, load, num_seeds, trained
+from archives import ALL_SCORES, C10, C100, COIN, FAMILIES, RESULTS, Setting, load, num_seeds, trained
 from comparisons import CHOICES, METHODS, Estimate, Pair, against, archived, difference, mean_of, welch, with_holm
 
 from regmixup.names import signed
@@ -27,7 +27,7 @@ from regmixup.report.writers import markdown_table
 
 ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\S+) -->\n)")
-TITLES = {"dnn": "plain", "regmixup": "RegMixup", COIN: "the coin", WINNER: "the coin + SWA"}
+TITLES = {"dnn": "plain", "regmixup": "RegMixup", COIN: "the coin"}
 DIGITS = {"NLL": 3, "Brier": 3, "T": 3}
 """Digits that tables show of a quantity; two of all others."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
@@ -101,9 +101,9 @@ def confirmed_pairs() -> list[Pair]:
     """Return the pairs that `reliable-confirm` compares, as far as it has archived both trainings."""
     pairs_of = []
     for train_set in (C10, C100):
-        winner, coin, regmixup = (trained(method, 100, train_set) for method in (WINNER, COIN, "regmixup"))
+        reliable, coin, regmixup = (trained(method, 100, train_set) for method in ("reliable", COIN, "regmixup"))
         plain = at_cost("GPU minutes", regmixup)
-        pairs_of += [(winner, plain), (coin, plain), (regmixup, plain), (winner, regmixup), (winner, coin)]
+        pairs_of += [(reliable, plain), (coin, plain), (regmixup, plain), (reliable, regmixup), (reliable, coin)]
     return [pair for pair in pairs_of if load(CONFIRM).keys() >= set(pair)]
 
 
@@ -253,7 +253,7 @@ def leaderboard() -> str:
 
 def confirmation() -> str:
     """Return the means of `reliable-confirm`."""
-    methods_of = ("dnn", "regmixup", COIN, WINNER, "deep-ensemble")
+    methods_of = ("dnn", "regmixup", COIN, "reliable", "deep-ensemble")
     settings = sorted(load(CONFIRM), key=lambda setting: (setting.family, methods_of.index(setting.method)))
     return means(settings, CONFIRMED, study=CONFIRM)
 
@@ -261,11 +261,11 @@ def confirmation() -> str:
 def confirmation_differences() -> str:
     """Return the differences of `reliable-confirm`, with Holm's correction over the primary ones of a line.
 
-    Its plan tests the winner and the coin against plain training, with five seeds of each; the rest is described.
+    Its plan tests `reliable` and the coin against plain training, with five seeds of each; the rest is described.
     """
     lines = []
     for ours, theirs in confirmed_pairs():
-        is_tested = ours.method in (WINNER, COIN) and theirs.method == "dnn"
+        is_tested = ours.method in ("reliable", COIN) and theirs.method == "dnn"
         is_complete = all(num_seeds(side, CONFIRM) == 5 for side in (ours, theirs))
         differences = {quantity: welch(ours, theirs, quantity, study=CONFIRM) for quantity in CONFIRMED}
         tested = with_holm(differences, PRIMARY if is_tested and is_complete else ())

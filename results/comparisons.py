@@ -17,7 +17,7 @@ from regmixup.report import significance
 
 METHODS = [
     "dnn", "regmixup", "half-regmixup", "bimodal", "mixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix",
-    "regmixup+regcutmix", "augmix", "label-smoothing", "kfac-llla", "deep-ensemble",
+    "regmixup+regcutmix", "reliable", "augmix", "label-smoothing", "kfac-llla", "deep-ensemble",
 ]  # fmt: skip
 CHOICES = [
     "regmixup(alpha=1)", "regmixup(alpha=10)", "regmixup(eta=0.5)", "regmixup(eta=2)", "regmixup(scale=sum)",

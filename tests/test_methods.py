@@ -35,6 +35,7 @@ from regmixup.objectives.regmixup import RegMixup
 from regmixup.objectives.rotation import Rotation
 from regmixup.objectives.vicinal import Vicinal
 from regmixup.recipes import RECIPES
+from regmixup.study.plan import load_study
 from regmixup.training.config import configure, objective_of
 
 SNGP_BOUND = SpectralNorm(c=6.0, norm="convolution")
@@ -49,6 +50,12 @@ EXPECTED = {
     "mixup+cutmix": {"objective": Alternate(Mixup(alpha=0.3), CutMix())},
     "regmixup+cutmix": {"objective": Alternate(RegMixup(alpha=10.0), CutMix())},
     "regmixup+regcutmix": {"objective": Alternate(RegMixup(alpha=10.0), RegCutMix())},
+    "reliable": {
+        "objective": Alternate(RegMixup(alpha=10.0), RegCutMix()),
+        "average": "swa",
+        "average_from": 0.6,
+        "average_lr": 0.05,
+    },
     "dnn-sn": {"objective": ERM(), "constraint": SpectralNorm(c=0.5, norm="matrix")},
     "dnn-srn": {"objective": ERM(), "constraint": StableRank(ratio=0.3)},
     "sngp": {"objective": ERM(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
@@ -124,6 +131,15 @@ def test_the_papers_selected_values():
     variances = [METHODS["kfac-llla"].at(recipe).posthoc.fields["prior_variance"] for recipe in (*cifar10, *cifar100)]
     assert variances == [1.0, 0.6, 4.0, 0.1]
     assert METHODS["kfac-llla"].at("digits").posthoc.fields["prior_variance"] is None
+
+
+def test_reliable_is_the_line_that_its_study_confirms_and_its_objective_serves_own_loops():
+    """A run by the name is a run of `reliable-confirm`."""
+    runs = {planned.config for planned in load_study("reliable-confirm").runs()}
+    for recipe in ("cifar10-resnet18", "cifar100-resnet18"):
+        config = configure(recipe, "reliable", epochs=100, precision="bfloat16", seed=10)
+        assert config in runs
+        assert config.objective == methods.reliable()
 
 
 def test_cutouts_squares_have_the_sides_of_its_paper():

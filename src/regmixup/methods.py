@@ -10,10 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regmixup import plugins
 from regmixup.names import unknown
+
+if TYPE_CHECKING:
+    from regmixup.objectives.alternate import Alternate
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,10 @@ _DUQ, _RBF_100 = {"lr": 0.05, "nesterov": False}, Spec("rbf", {"initial_count": 
 _DUQ_WRN = {**_DUQ, "epochs": 200, "milestones": (60, 120, 160), "lr_decay": 0.2, "dropout": 0.3}
 # DUQ's released code for ResNet-18, in the 100 epochs of the recipe.
 _DUQ18 = {**_DUQ, "schedule": "step", "milestones": (25, 50, 75), "lr_decay": 0.2}
+_COIN = _alternate(_IN_COMBINATION, Spec("regcutmix"))
 # FMFP's and SURE's released code: SGD without Nesterov momentum, SAM, and SWA from epoch 120 of 200 on.
-_FMFP = {"nesterov": False, "sharpness": "sam", "rho": 0.05, "average": "swa", "average_from": 0.6, "average_lr": 0.05}
+_SWA = {"average": "swa", "average_from": 0.6, "average_lr": 0.05}
+_FMFP = {"nesterov": False, "sharpness": "sam", "rho": 0.05, **_SWA}
 _SURE100 = {"alpha": 10.0, "scale": "sum", "passes": "separate"}
 _AUGMIX = {"epochs": 100, "schedule": "cosine", "mean": (0.5,) * 3, "std": (0.5,) * 3, "dropout": 0.0}
 
@@ -168,8 +173,16 @@ _METHODS = (
         "regmixup+regcutmix",
         "RegMixup or RegCutMix, a coin at every step",
         _PAPER,
-        objective=_alternate(_IN_COMBINATION, Spec("regcutmix")),
+        objective=_COIN,
         published=False,
+    ),
+    Method(
+        "reliable",
+        "RegMixup or RegCutMix, a coin at every step, with SWA: the choice of our search",
+        _OURS,
+        objective=_COIN,
+        train=_SWA,
+        score="max_probability",
     ),
     Method(
         "dnn-sn",
@@ -336,6 +349,22 @@ def register(method: Method) -> None:
         raise ValueError(f"method must be a Method, got {method!r}")
     plugins.record("method", method.name, METHODS)
     METHODS[method.name] = method
+
+
+def reliable() -> Alternate:
+    """Return the objective of the method `reliable`, for a training loop of your own.
+
+    The method also averages weights: after 60 % of the epochs the learning rate is 0.05, and the model is the mean of
+    the weights at the ends of these epochs. docs/reliable.md has the loop.
+
+    >>> type(reliable().first).__name__, type(reliable().second).__name__
+    ('RegMixup', 'RegCutMix')
+    """
+    from regmixup.objectives.alternate import Alternate
+    from regmixup.objectives.regcutmix import RegCutMix
+    from regmixup.objectives.regmixup import RegMixup
+
+    return Alternate(RegMixup(alpha=10.0), RegCutMix())
 
 
 def images_per_clean_image(objective: Mapping[str, Any]) -> float:

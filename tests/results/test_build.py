@@ -19,7 +19,9 @@ from archives import ALL_SCORES, Setting, load
 from comparisons import Estimate, difference, welch, with_holm
 from scipy import stats
 
-from .archived import write_evaluation
+from regmixup.study.archive import archived_rows
+
+from .archived import ARCHIVED, write_evaluation
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -235,13 +237,13 @@ def test_the_answer_at_the_papers_setting_follows_its_rule():
 
 # ---- the confirmation of a recipe
 
-COIN, WINNER = "regmixup+regcutmix", "regmixup+regcutmix(average=swa, average_lr=0.05)"
+COIN, RELIABLE = "regmixup+regcutmix", "regmixup+regcutmix(average=swa, average_lr=0.05)"
 CONFIRMED = {
-    "plain": ("dnn", 149), "RegMixup": ("regmixup", 100), "the coin": (COIN, 100), "the coin + SWA": (WINNER, 100),
+    "plain": ("dnn", 149), "RegMixup": ("regmixup", 100), "the coin": (COIN, 100), "reliable": (RELIABLE, 100),
     "deep-ensemble": ("deep-ensemble", 149),
 }  # fmt: skip
 """The trainings of `reliable-confirm` by their titles: method and epochs."""
-TESTED = ("the coin + SWA − plain", "the coin − plain")
+TESTED = ("reliable − plain", "the coin − plain")
 PRIMARY = ("NLL", "shift accuracy", "near-OOD list AUROC by MSP")
 
 
@@ -293,7 +295,7 @@ STANDARD_ERRORS = {
     "plain": (0, 0, 0, 0),
     "RegMixup": (-9, 9, 9, 9),
     "the coin": (-2.6, 2.45, 1.1, 8),
-    "the coin + SWA": (-6, 2.9, 1.1, 8),
+    "reliable": (-6, 2.9, 1.1, 8),
 }
 """By how many standard errors a made-up training differs from plain training: in the primaries, and in all else."""
 
@@ -344,7 +346,7 @@ def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_tha
     archive_confirmation("reliable-confirm", range(10, 15))
     header, lines = cells_of(build.confirmation_differences())
     assert [line[1] for line in lines] == [
-        *TESTED, "RegMixup − plain", "the coin + SWA − RegMixup", "the coin + SWA − the coin",
+        *TESTED, "RegMixup − plain", "reliable − RegMixup", "reliable − the coin",
     ]  # fmt: skip
     check_differences(header, lines, made_up_values)
     bold = {(line[1], column) for line in lines for column, cell in zip(header, line, strict=True) if cell[:2] == "**"}
@@ -364,22 +366,58 @@ def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_tha
     build.write_csv(tmp_path / "results.csv")
     with (tmp_path / "results.csv").open() as file:
         rows = {row["key"]: row for row in csv.DictReader(file)}
-    row = rows[f"reliable-confirm cifar10 {WINNER}-100 minus dnn-149: NLL"]
-    expected = welch_by_hand(*(made_up_values("", title, "NLL") for title in ("the coin + SWA", "plain")))
+    row = rows["reliable-confirm cifar10 reliable-100 minus dnn-149: NLL"]
+    expected = welch_by_hand(*(made_up_values("", title, "NLL") for title in ("reliable", "plain")))
     assert [float(row[name]) for name in ("value", "low", "high")] == pytest.approx(expected, abs=1e-6)
     assert (row["n"], rows[f"reliable-confirm cifar10 {COIN}-100: NLL"]["n"]) == ("5+5", "5")
 
 
 def test_the_confirmation_grows_and_tests_nothing_before_all_seeds_are_there(archive_confirmation):
     assert len(build.confirmation().splitlines()) == len(build.confirmation_differences().splitlines()) == 2
-    archive_confirmation("reliable-confirm", [10], ["the coin + SWA"])
-    assert [line[1] for line in cells_of(build.confirmation())[1]] == ["the coin + SWA, 100 epochs"]
+    archive_confirmation("reliable-confirm", [10], ["reliable"])
+    assert [line[1] for line in cells_of(build.confirmation())[1]] == ["reliable, 100 epochs"]
     assert cells_of(build.confirmation_differences())[1] == []
-    archive_confirmation("reliable-confirm", range(10, 14), ["the coin + SWA"])
+    archive_confirmation("reliable-confirm", range(10, 14), ["reliable"])
     archive_confirmation("reliable-confirm", range(10, 15), ["plain"])
     ((_, name, *cells),) = cells_of(build.confirmation_differences())[1]
     assert name == TESTED[0]
     assert not any("**" in cell or "–" in cell for cell in cells)
+
+
+def test_the_table_of_the_search_is_what_its_archives_say():
+    """The page has the means over seeds 0 to 2; ranks are the means over four columns, 1 for the best."""
+    page = (ROOT / "docs" / "reliable.md").read_text()
+    header, lines = cells_of(page[page.index("| training | mean rank |") :].partition("\n\n")[0])
+    places = {
+        "NLL": ("cifar10/val-10", "nll", "", "", 1, 3),
+        "AUGRC": ("cifar10/val-10", "augrc", "max_probability", "", 1000, 2),
+        "accuracy under shift": ("cifar10-val-c", "accuracy", "", "mean", 100, 2),
+        "near-OOD AUROC by MSP": ("tiny-imagenet/openood-cifar10-val", "auroc", "max_probability", "", 100, 2),
+        "accuracy": ("cifar10/val-10", "accuracy", "", "", 100, 2),
+        "ECE": ("cifar10/val-10", "ece", "", "", 100, 2),
+    }
+    labels = {"`reliable`": RELIABLE, "`regmixup+regcutmix`, SWA on the cosine": f"{COIN}(average=swa)"}
+    values = {}
+    for planned, folder in ARCHIVED["reliable-second"]:
+        rows = {
+            (r.dataset, r.metric, r.score, r.corruption): r.value
+            for r in archived_rows(folder, planned.stem)
+            if r.posthoc == "none"
+        }
+        for column, (*place, factor, _) in places.items():
+            values.setdefault((planned.label, column), []).append(factor * rows[tuple(place)])
+    means = {key: np.mean(of_seeds) for key, of_seeds in values.items()}
+    assert {len(of_seeds) for of_seeds in values.values()} == {3}
+    ranked = {}
+    for line in lines:
+        label = labels.get(line[0], line[0].strip("`"))
+        for column, (*_, digits) in places.items():
+            assert line[header.index(column)] == f"{means[label, column]:.{digits}f}", (label, column)
+        ranked[label] = float(line[1])
+    columns = [*places][:4]
+    signs = np.array([1, 1, -1, -1])
+    table = np.array([[means[label, column] for column in columns] for label in ranked])
+    assert [*ranked.values()] == [*stats.rankdata(signs * table, axis=0).mean(axis=1)] == sorted(ranked.values())
 
 
 # ---- trainings x scores
@@ -501,12 +539,12 @@ def test_minutes_are_marked_where_the_step_of_the_method_was_not_measured():
     assert (costs["mixup"], costs["augmix"]) == (f"~{costs['dnn']}", "not measured")
 
 
-def test_an_average_of_weights_takes_the_minutes_of_the_coin_until_its_own_step_is_measured(monkeypatch):
-    for train_set in ("cifar10/train", "cifar100/train"):
-        sides = [Setting(train_set, "resnet18", 100, name) for name in (archives.COIN, archives.WINNER)]
-        assert [build.cost(side) for side in sides] == [["10 M", "2.3"], ["10 M", "~2.3"]]
-    monkeypatch.setitem(archives.STEPS["resnet18"], archives.WINNER, 7.0)
-    assert build.cost(sides[1]) == ["10 M", "4.6"]
+def test_reliable_takes_the_minutes_of_as_many_images_until_its_own_step_is_measured(monkeypatch):
+    (reliable, _) = archives.method_of("regmixup+regcutmix(average=swa, average_lr=0.05, epochs=100)")
+    setting = Setting("cifar100/train", "resnet18", 100, reliable)
+    assert build.cost(setting) == ["10 M", "~2.3"]
+    monkeypatch.setitem(archives.STEPS["resnet18"], "reliable", 7.0)
+    assert build.cost(setting) == ["10 M", "4.6"]
 
 
 def test_two_passes_of_sharpness_count_and_have_no_minutes_unless_they_were_measured():
