@@ -154,9 +154,10 @@ def cells_of(text):
 
 
 def table_on_page(name):
-    """Return the header and the lines of a table in docs/results.md, as cells."""
-    page = (ROOT / "docs" / "results.md").read_text()
-    return cells_of(page.partition(f"<!-- table: {name} -->\n")[2].partition("\n\n")[0])
+    """Return the header and the lines of a table on a page of docs, as cells."""
+    start = f"<!-- table: {name} -->\n"
+    page = next(page for page in map(Path.read_text, (ROOT / "docs").glob("*.md")) if start in page)
+    return cells_of(page.partition(start)[2].partition("\n\n")[0])
 
 
 def numbers_in(cell):
