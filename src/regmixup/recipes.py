@@ -54,45 +54,45 @@ class Recipe:
     train_set: str
     """Dataset to train on, for example digits/train."""
     network: str
-    """Network, see `regmixup list networks`."""
+    """Network; see `regmixup list networks`."""
     init: str = introduced("", identity=without_path)
-    """Weights to start from: timm for its own pretrained ones (downloaded, or from its cache), or the path of a
-    .safetensors, .pth or .pt file with timm's, torchvision's or our names; by-order:PATH where the names differ and the
-    order is the same. Empty: random ones."""
+    """Weights to start from. timm: timm's pretrained weights, from its cache or downloaded. Otherwise the path of a
+    .safetensors, .pth or .pt file with timm's, torchvision's or our names; by-order:PATH if the names differ but the
+    order is the same. Empty: random weights."""
     epochs: int
-    """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise;
-    with 0 epochs, the weights that `init` names are."""
+    """Passes over the train set, without the cool-down. The model is that of the last epoch, unless `select` says
+    otherwise. With 0 epochs, it has the weights of `init`."""
     select: Literal["last", "val-accuracy", "val-nll", "val-brier"] = introduced("last")
-    """The epoch that is the model: the last, or the best on the `validation` set, which is predicted after every epoch;
-    of equal ones the first. The checkpoint keeps the last weights as well."""
+    """Epoch to use as the model: the last, or the best on the `validation` set, which is predicted after every epoch.
+    Of equal epochs, the first wins. The checkpoint also keeps the last weights."""
     validation: str = introduced("")
-    """Dataset that is predicted after every epoch, for the history and for `select`; never a test set. Empty: none or,
-    where `select` needs one, the one that belongs to the train set."""
+    """Dataset to predict after every epoch, for the history and for `select`; never a test set. Empty: none, or the one
+    that belongs to the train set if `select` needs one."""
     batch_size: Count = 128
-    """Clean images per step, over all processes; the last, partial batch is kept."""
+    """Clean images per step, over all processes. The partial last batch is kept."""
     shards: Count | None = None
-    """Parts that a batch is split into, each with its own partners and batch-norm statistics; the gradient is that of
-    the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
+    """Parts that a batch is split into, each with its own partners and batch-norm statistics. The gradient is that of
+    the whole batch. Processes take equal numbers of parts, one after the other. None: one part per process."""
     batch_norm: Literal["local"] = "local"
-    """Batch norm in training has the statistics of each shard; the running ones are means over the shards. The only
-    value: fingerprints hold it."""
+    """In training, batch norm uses the statistics of each shard; running statistics are means over the shards. This is
+    the only value; it is part of fingerprints."""
     lr: Positive = 0.1
     """Largest learning rate."""
     schedule: Literal["cosine", "step", "linear"] = "cosine"
-    """cosine: to `min_lr`, per step. step: times `lr_decay` at each of the `milestones`. linear: straight from the end
-    of the warm-up to `min_lr`, per step; with a long warm-up, a triangle."""
+    """cosine: falls to `min_lr`, per step. step: is multiplied by `lr_decay` at each of the `milestones`. linear: falls
+    in a straight line from the end of the warm-up to `min_lr`, per step; with a long warm-up, a triangle."""
     min_lr: float = 0.0
-    """Where the cosine, or the line, ends."""
+    """Learning rate at which the cosine or the line ends."""
     milestones: tuple[Count, ...] = ()
-    """Epochs at which the step schedule lowers the learning rate; one beyond the last epoch has no effect."""
+    """Epochs at which the step schedule lowers the learning rate. Those beyond the last epoch have no effect."""
     lr_decay: NotNegative = 0.1
-    """Factor of the step schedule."""
+    """Factor by which the step schedule multiplies the learning rate."""
     warmup_epochs: NotNegative = 0.0
-    """Linear warm-up from `warmup_lr` to `lr`, in epochs; they are the first ones of the schedule, not before it."""
+    """Epochs of linear warm-up from `warmup_lr` to `lr`. They are the first epochs of the schedule, not extra ones."""
     warmup_lr: float = 0.0
-    """Learning rate at the first step of a warm-up."""
+    """Learning rate at the first step of the warm-up."""
     cooldown_epochs: CountOrZero = 0
-    """Epochs after the schedule's own, at the learning rate that it ends with."""
+    """Extra epochs after the schedule, at the learning rate that it ends with."""
     optimizer: Literal["sgd", "adamw"] = introduced("sgd")
     """sgd: with momentum and coupled weight decay. adamw: Adam with decoupled weight decay."""
     momentum: Share = 0.9
@@ -100,62 +100,67 @@ class Recipe:
     nesterov: bool = True
     """Nesterov momentum of SGD."""
     betas: tuple[Share, ...] = introduced((0.9, 0.999))
-    """Decay of AdamW's running means of the gradient and of its square."""
+    """Decay rates of AdamW's running means of the gradient and of its square."""
     weight_decay: NotNegative = 5e-4
-    """Weight decay: added to the gradient by SGD, times the learning rate taken off the weights by AdamW."""
+    """Weight decay. SGD adds it to the gradient. AdamW multiplies it by the learning rate and subtracts it from the
+    weights."""
     decay_on: Literal["all", "weights", "backbone"] = "all"
-    """Decay of all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
+    """Which parameters decay: all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head
+    (SNGP)."""
     clip_norm: Positive | None = introduced(None)
-    """Largest norm of the gradient of all weights together; a longer one is scaled down to it."""
+    """Largest norm of the gradient of all weights together. Longer gradients are scaled down to it."""
     freeze: CountOrZero | Literal["always"] = introduced(0)
-    """Epochs at the start in which the head alone learns, on a backbone in evaluation mode; always: for good."""
+    """Epochs at the start in which only the head learns, with the backbone in evaluation mode. always: in all
+    epochs."""
     ema: Share = introduced(0.0)
-    """Decay d of a running mean of weights and buffers, the model that is evaluated and exported; 0 for none. After t
-    updates it is min(d, (1 + t) / (10 + t)), so that a short run forgets where it began."""
+    """Decay d of a running mean of weights and buffers (EMA), which is then the model for evaluation and export; 0 for
+    none. After t updates the decay is min(d, (1 + t) / (10 + t)), so that a short run forgets its initial weights."""
     average: Literal["none", "swa"] = introduced("none")
-    """swa: the model is the plain mean of the weights at the ends of the last epochs (SWA), with batch-norm statistics
-    of what the objective forwards. none: the last weights, or the running mean that `ema` asks for."""
+    """swa: the model is the mean of the weights at the ends of the last epochs (SWA), with batch-norm statistics from
+    the images that the objective forwards. none: the model has the last weights, or the running mean if `ema` is
+    set."""
     average_from: Share = introduced(0.75)
     """Share of the epochs after which SWA begins."""
     average_lr: float | None = introduced(None)
-    """Constant learning rate while SWA averages, at most `lr`; None keeps the schedule's."""
+    """Constant learning rate while SWA averages, at most `lr`. None: the schedule's learning rate."""
     sharpness: Literal["none", "sam", "friendly"] = introduced("none")
-    """sam: update by the gradient where the loss is high nearby, at twice the cost (SAM). friendly: look for that place
-    along what the gradient has beyond its running mean (Friendly-SAM)."""
+    """sam: update with the gradient at a nearby point where the loss is high, at twice the cost (SAM). friendly: find
+    this point from the gradient minus its running mean (Friendly-SAM)."""
     rho: Positive = introduced(0.05)
-    """Distance from the weights to that place."""
+    """Distance of SAM's nearby point from the weights."""
     crop_padding: CountOrZero = 4
-    """Random crops from images padded by this many zero pixels; 0 for none."""
+    """Zero pixels that pad each side of an image before a random crop; 0 for no crops."""
     flip: bool = True
     """Random left-right flips."""
     image_size: Count = 224
     """Side of the random resized crops when training on image files; images in memory keep their own size."""
     orient: bool = introduced(False)
-    """Rotate image files by their EXIF orientation, as viewers show photographs of phones; also for evaluation and
-    wherever the model is used. Off: pixels as they are stored, as in torchvision's ImageFolder and on ImageNet."""
+    """Rotate image files by their EXIF orientation, as photo viewers do, in training, in evaluation and wherever the
+    model is used. Off: pixels as they are stored, as in torchvision's ImageFolder and on ImageNet."""
     crop_area: PositiveShare = introduced(0.08)
     """Smallest share of an image file's area that a random resized crop shows; 1 for almost the whole image."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
-    """The interpolation of crops of image files; random: bilinear or bicubic, drawn for every image (timm)."""
+    """Interpolation for crops of image files. random: bilinear or bicubic, drawn for every image (timm)."""
     color_jitter: NotNegative = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
     rand_augment: CountOrZero = introduced(0)
-    """Operations of RandAugment (torchvision's) per image, 2 in its paper; 0 for none. Worker processes apply them,
-    also to images in memory, which must be uint8."""
+    """Number of torchvision's RandAugment operations per image, 2 in its paper; 0 for none. Worker processes apply
+    them, even to images in memory, which must be uint8."""
     magnitude: Annotated[CountOrZero, Bounds(check_number, most=30)] = introduced(9)
     """Magnitude of RandAugment's operations, from 0 to 30."""
     cutout: CountOrZero = introduced(0)
     """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
-    in its paper; 0 for none. The centre is uniform over the pixels; the last operation. The transform cutout fills with
-    the mean of the batch instead."""
+    in its paper; 0 for none. The centre is uniform over the pixels. Cutout is the last operation. The transform named
+    cutout fills with the mean of the batch instead."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
-    """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
+    """Interpolation for evaluation on image files, which are resized to 8/7 of `image_size` before the central 0.875 is
+    cut out."""
     mean: tuple[Number, ...] = (0.4914, 0.4822, 0.4465)
-    """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
+    """Per-channel mean for the network's input normalisation, on pixels in [0, 1]."""
     std: tuple[Positive, ...] = (0.2023, 0.1994, 0.2010)
-    """Per-channel standard deviation, likewise."""
+    """Per-channel standard deviation for the network's input normalisation."""
     dropout: Share | None = None
-    """Dropout rate; None keeps the network's own."""
+    """Dropout rate. None: the network's own."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     """bfloat16: forward passes under autocast. tf32: products of float32 numbers rounded to TF32, on CUDA. float32:
     nothing is rounded. auto: bfloat16 on CUDA and float32 elsewhere."""

@@ -154,7 +154,7 @@ def test_a_number_of_the_paper_in_doubt_says_why():
     data = [Row(**CIFAR | quantity._asdict(), method="dnn", seed=i, value=0.9) for i in (0, 1)]
     (cell,) = tabulate(data, [Column("AUROC", quantity)]).lines["dnn"]
     assert cell.notes == (f"The paper's number is in doubt. {cell.paper.slip}",)
-    assert cell.paper.slip.startswith("DNN's 88.61 stands for both networks")
+    assert cell.paper.slip.startswith("DNN has 88.61 for both networks")
 
 
 def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():

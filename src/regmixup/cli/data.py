@@ -24,12 +24,12 @@ class Action:
     """Hold the flag of every action."""
 
     root: Path | None = None
-    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
+    """Folder with the official files. Default: the variable REGMIXUP_DATA, else a cache folder."""
 
 
 @dataclass(frozen=True)
 class ListAction(Action):
-    """List the datasets that are present under the root, the embedded ones, and those of plugins.
+    """List the datasets under the root, the embedded ones, and those of plugins.
 
     Example: regmixup data list --root ~/data
     """
@@ -50,7 +50,8 @@ class ListAction(Action):
 
 @dataclass(frozen=True)
 class FetchAction(Action):
-    """Download a dataset's official files, resumably, with checksums; existing files are skipped.
+    """Download the official files of a dataset and verify their checksums. Existing files are skipped; interrupted
+    downloads resume.
 
     Example: regmixup data fetch cifar10 --root ~/data
     """
@@ -76,21 +77,21 @@ class FetchAction(Action):
 
 @dataclass(frozen=True)
 class CorruptAction(Action):
-    """Build CIFAR-C-style corrupted copies of a test set, in a folder that `cifar10-c/...` reads, marked "rebuilt".
+    """Build CIFAR-C-style corrupted copies of a test set, marked "rebuilt", in a folder that `cifar10-c/...` reads.
 
     Example: regmixup data corrupt cifar10/test --root ~/data
     """
 
     name: Positional[Annotated[str, arg(metavar="NAME")]]
-    """The dataset to corrupt."""
+    """Dataset to corrupt."""
     out: Path | None = None
-    """Folder to write; default: CIFAR-10-C or CIFAR-100-C under the root for the CIFAR test sets."""
+    """Folder to write. Default: CIFAR-10-C or CIFAR-100-C under the root for the CIFAR test sets."""
     extra: Switch = False
     """Also build the four extra corruptions, which the benchmark leaves out."""
     seed: int = 0
-    """Decides every random number."""
+    """Seed of all random numbers."""
     device: str = "cpu"
-    """Where to compute, for example cuda."""
+    """Device to compute on, for example cuda."""
 
     def __call__(self) -> None:
         from regmixup.data.catalogue import BENCHMARK, EXTRA

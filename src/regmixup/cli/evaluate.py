@@ -33,13 +33,13 @@ _SOURCE = "source"
 
 @dataclass(frozen=True)
 class EvaluateVerb:
-    """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection; or compare two models.
+    """Evaluate the logits of any model: accuracy, calibration, shift and OOD detection; or compare two models.
 
-    Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, such
-    as label, logit_cat, logit_dog; then a line per image). OOD files need no labels. Prints how a file was read where
-    that was ambiguous.
+    Files: .safetensors, .npz or .pt with the keys logits (or probs) and labels; .npy with logits; .csv or .tsv with a
+    header such as label, logit_cat, logit_dog and a line per image. OOD files need no labels. If a file was ambiguous,
+    the command prints how it read it.
 
-    Prints a summary; --out has every row. `--predictions mine.npz` says the same as `mine.npz`.
+    The command prints a summary; --out writes every row. `--predictions mine.npz` is the same as `mine.npz`.
 
     Example: regmixup evaluate mine.npz --ood svhn.npz --val val.npz
 
@@ -49,19 +49,20 @@ class EvaluateVerb:
     predictions: Positional[Annotated[Path, arg(metavar="PREDICTIONS")]]
     """In-distribution test predictions with labels."""
     labels: Path | None = None
-    """An .npy file of the test set's labels, if no column or key of its predictions holds them."""
+    """.npy file with the labels of the test set, if the predictions have no column or key with labels."""
     columns: tuple[str, ...] = ()
-    """The columns of the classes in tables, by names or patterns such as 'logit_*', where their names do not tell."""
+    """Class columns of tables, by name or by pattern such as 'logit_*', if their names do not show which they are."""
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
     group: tuple[str, ...] = ()
-    """Groups of OOD sets, such as near=a.npz,b.npz of files that --ood names: adds the mean over the sets of each."""
+    """Groups of OOD sets, such as near=a.npz,b.npz with files of --ood; adds the mean over each group."""
     shift: tuple[Path, ...] = ()
-    """Predictions for shifted versions of the test set, with labels; family__corruption__severity.npz are averaged."""
+    """Predictions for shifted versions of the test set, with labels. Files named family__corruption__severity.npz are
+    averaged."""
     val: Path | None = None
-    """Validation predictions; the temperature is fitted on these, by ECE."""
+    """Validation predictions, on which the temperature is fitted by ECE."""
     against: Path | None = None
-    """Test predictions of a second model for the same images: every difference gets a paired interval."""
+    """Test predictions of a second model for the same images. Every difference gets a paired interval."""
     against_ood: tuple[Path, ...] = ()
     """The second model's predictions for the sets of --ood."""
     against_shift: tuple[Path, ...] = ()
@@ -71,16 +72,18 @@ class EvaluateVerb:
     against_train: Path | None = None
     """The second model's train predictions."""
     names: tuple[str, ...] = ()
-    """Names to show: of the model, of the one --against, then of each set of --ood; as many as you like. By default
-    models are named by their files or run folders, and folders of images without the path to them."""
+    """Names of the model, of the model of --against, and of each set of --ood, in this order; you may give fewer. By
+    default, models are named by their files or run folders, and folders of images are shown without the path to
+    them."""
     train: Path | None = None
     """Train predictions with features, for scores of features (Mahalanobis, kNN, ...)."""
     resamples: int = 1000
-    """Bootstrap resamples behind the 95 % intervals; 0 for none."""
+    """Number of bootstrap resamples for the 95 % intervals; 0 for no intervals."""
     html: Path | None = None
-    """Also write a .html page with tables, figures and, of datasets by their names, examples of errors."""
+    """Also write a .html page with tables and figures, and with examples of errors if the datasets are known by
+    name."""
     root: Path | None = None
-    """Folder with the datasets' official files, for the examples in the page."""
+    """Folder with the official files of the datasets, for the examples on the page."""
     out: Path | None = None
     """Also write all rows to this .csv file."""
 

@@ -23,8 +23,8 @@ class FinetuneVerb(Request):
     """Fine-tune a pretrained network on a folder of images: train, calibrate, test, and write a report page.
 
     PHOTOS has one subfolder of images per class, or train/ and val/ or test/ with such subfolders; or it is a .csv file
-    with the columns path and label. Prints what it found and chose. Nothing is chosen or fitted on test images. The
-    same command goes on after Ctrl-C.
+    with the columns path and label. The command prints what it found and chose. It chooses and fits nothing on test
+    images. After Ctrl-C, the same command continues.
 
     Example: regmixup finetune ~/photos
 
@@ -36,9 +36,9 @@ class FinetuneVerb(Request):
     """
 
     photos: Positional[Annotated[Path, arg(metavar="PHOTOS")]]
-    """A folder of class folders, or one with train/ and val/ or test/; or a .csv file of path,label."""
+    """A folder with one subfolder per class, or with train/ and val/ or test/; or a .csv file of path,label."""
     against: str | None = None
-    """Compare --method with this one instead: both are trained on five folds, and the paired difference is printed."""
+    """Instead, compare --method with this method: train both on five folds, and print the paired difference."""
     runs: Path = Path("runs")
     """Folder for run folders."""
     freeze: Switch = False

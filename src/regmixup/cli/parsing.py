@@ -27,11 +27,11 @@ class Resources:
     """The flags of every verb that trains: where its data is and what it runs on."""
 
     root: Path | None = None
-    """Folder with the datasets' official files; embedded datasets need none."""
+    """Folder with the official files of the datasets; embedded datasets need none."""
     device: str | None = None
-    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    """Device, for example cpu or cuda:0. Default: the accelerator if there is one."""
     workers: int | None = None
-    """Processes that decode image files; default: one per core, at most 4. Datasets in memory need none."""
+    """Number of processes that decode image files. Default: one per core, at most 4. Datasets in memory need none."""
 
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:

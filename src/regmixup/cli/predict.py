@@ -38,22 +38,23 @@ class PredictVerb:
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
-    """A run folder; for image files also a folder of Predictor.save or publish, or an exported .onnx file."""
+    """Run folder; for image files also a folder written by Predictor.save or publish, or an exported .onnx file."""
     datasets: Positional[Annotated[tuple[str, ...], arg(metavar="DATASETS")]]
-    """Dataset names, see `regmixup data list`; or image files, and folders of them."""
+    """Dataset names (see `regmixup data list`), or image files and folders of them."""
     root: Path | None = None
-    """Folder with the datasets' official files; embedded datasets need none."""
+    """Folder with the official files of the datasets; embedded datasets need none."""
     device: str | None = None
-    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    """Device, for example cpu or cuda:0. Default: the accelerator if there is one."""
     out: Path | None = None
-    """For image files: a .csv file to write, one line for each."""
+    """For image files: .csv file to write, with one line per image."""
     validation: str | None = None
-    """For image files: the dataset that fits temperature and threshold; default, that of the run's train set."""
+    """For image files: dataset on which temperature and threshold are fitted. Default: that of the run's train set."""
     acceptance: float | None = None
-    """For image files: the share of validation images to accept, with --risk at most; default 0.95, but a run of
-    finetune keeps the threshold that it has."""
+    """For image files: share of validation images to accept; with --risk, the largest share. Default: 0.95, but a run
+    of finetune keeps its threshold."""
     risk: float | None = None
-    """For image files: accept so that at most this share of the accepted is wrong, with 95 % confidence."""
+    """For image files: choose the threshold so that at most this share of the accepted images is wrong, with 95 %
+    confidence."""
 
     def refuse(self, names: Sequence[str], purpose: str) -> None:
         """Raise for the first of these flags that is given."""

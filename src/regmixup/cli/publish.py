@@ -18,25 +18,25 @@ from regmixup.run_folder import PUBLISHED
 
 @dataclass(frozen=True)
 class PublishVerb:
-    """Write a finished run as a folder that a model hub takes: weights, configuration, model card.
+    """Write a finished run as a folder for a model hub: weights, configuration, model card.
 
-    Uploads nothing: it prints the command that does. The card's results are measured on the predictions in the run
+    This uploads nothing; it prints the command that does. The card's results are measured on the predictions in the run
     folder, so store those first: regmixup predict RUN TEST_SET [OOD_SET ...].
 
     Example: regmixup publish runs/regmixup-... my-model --calibrate --license mit
     """
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
-    """A folder of a finished run."""
+    """Folder of a finished run."""
     folder: Positional[Annotated[Path, arg(metavar="FOLDER")]]
-    """The folder to write; new or empty."""
+    """Folder to write. It must be new or empty."""
     calibrate: Switch = False
-    """Fit a temperature and a threshold on the run's validation set and publish them, too; without effect where
-    RUN/predictor has them, as after `finetune`."""
+    """Fit a temperature and a threshold on the run's validation set, and publish them, too. This has no effect if the
+    run already has a predictor, as after `finetune`."""
     license: str = "unknown"
-    """Licence of the weights as the hub calls it, such as mit or cc-by-4.0."""
+    """Licence of the weights, by its name on the hub, such as mit or cc-by-4.0."""
     test: str = ""
-    """Dataset of test images to report results on; needed for a model of image folders: folder:PATH."""
+    """Dataset of test images to report results on. A model of image folders needs it: folder:PATH."""
     root: Path | None = None
     """Folder with the datasets' official files, for --calibrate and --test; embedded datasets need none."""
 

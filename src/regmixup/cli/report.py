@@ -25,13 +25,13 @@ class ReportVerb:
     """
 
     study: Positional[Annotated[str, arg(metavar="STUDY")]]
-    """A study by its name or TOML file, or its folder, such as runs/study-digits."""
+    """Study, by its name, TOML file or folder, such as runs/study-digits."""
     runs: Path = Path("runs")
-    """Folder with the run folders, or archives, for a study by name or file."""
+    """Folder with the run folders or archives, for a study given by name or file."""
     out: Path | None = None
-    """Folder to write to; default: the study's own."""
+    """Folder to write to. Default: the study's own."""
     openood: Switch = False
-    """Instead, write openood.csv: a row of OpenOOD v1.5's leaderboard for each method and score."""
+    """Instead, write openood.csv: for each method and score, a row in the columns of OpenOOD v1.5's leaderboard."""
 
 
 def main(args: Sequence[str]) -> None:

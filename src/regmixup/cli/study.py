@@ -40,36 +40,36 @@ class StudyVerb(Resources):
     """
 
     study: Positional[Annotated[str, arg(metavar="STUDY")]]
-    """A study's name (regmixup list studies) or a TOML file."""
+    """Name of a study (see regmixup list studies) or a TOML file."""
     runs: Path = Path("runs")
     """Folder for run folders, and for the study's rows and report."""
     scale: Scale = "full"
-    """smoke: the same file in seconds on a CPU, on tiny embedded data; it shows that the file works and nothing else.
-    Its runs lie in the folder smoke under --runs."""
+    """smoke: run the study in seconds on a CPU, on tiny embedded data. This shows only that the file works. The runs
+    are in the folder smoke under --runs."""
     selected: Path | None = None
-    """selected.json of a study that selects: use the values chosen there for its methods and recipes. The study is then
+    """selected.json of a study that selects. Its values replace those of the methods and recipes. The study is then
     called NAME-selected."""
     launcher: Literal["local", "ray"] = "local"
-    """local: on this machine; ray: as tasks of a Ray cluster (pip install 'regmixup[ray]')."""
+    """local: run on this machine. ray: run as tasks of a Ray cluster (pip install 'regmixup[ray]')."""
     devices: tuple[str, ...] = ()
-    """local: one process per device, such as cuda:0 cuda:1, or all; a device named twice gets two processes.
+    """With local: one process per device, such as cuda:0 cuda:1, or all. A device named twice gets two processes.
     Default: one run after the other on --device."""
     ray_address: str | None = None
-    """ray: a running cluster, such as auto; default: RAY_ADDRESS, else a cluster of this machine alone."""
+    """With ray: address of a running cluster, such as auto. Default: RAY_ADDRESS, else a cluster on this machine
+    only."""
     gpus_per_run: float | None = None
-    """ray: GPUs per run, default 1; 0.5 puts two runs on each, 0 trains on CPUs."""
+    """With ray: GPUs per run, default 1. 0.5 puts two runs on each GPU; 0 trains on CPUs."""
     cpus_per_run: float | None = None
-    """ray: CPU cores per run, default 1."""
+    """With ray: CPU cores per run, default 1."""
     engine: Annotated[FlagCreatePairsOff[Engine], arg(name="")] = field(default_factory=Engine)
     archive: Path | None = None
-    """Also keep every finished run here without its weights and predictions: about 250 kilobytes. A
-    run archived here is done, wherever it was trained."""
+    """Also archive every finished run in this folder, without weights and predictions (about 250 kilobytes). An
+    archived run counts as done, wherever it was trained."""
     minutes: float | None = None
-    """Start no run that would not end within so many minutes, judged by the last epochs of similar runs; print what is
-    left."""
+    """Start only runs that should end within this many minutes, estimated from the last epochs of similar runs; then
+    print what is left."""
     dry_run: Switch = False
-    """Print what the study is about and expected to show, the state of its runs, the time that is left, and what
-    data is missing."""
+    """Print what the study is about and what to expect, the state of its runs, the time left, and missing data."""
 
 
 def main(args: Sequence[str]) -> None:

@@ -40,11 +40,11 @@ class NoFlags:
 
 @dataclass(frozen=True)
 class TrainVerb(Resources):
-    """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
+    """Train one model. --recipe and --method choose the defaults below; you can then change any field.
 
-    --head and --constraint replace the method's own, so that any combination is one line.
+    --head and --constraint replace those of the method, so you can combine anything in one command.
 
-    A finished run is never repeated; an interrupted one is resumed.
+    A finished run is not repeated; an interrupted one is resumed.
 
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
 
@@ -66,28 +66,28 @@ class TrainVerb(Resources):
     loss_fields: Annotated[object, arg(name="loss")]
     """Hyper-parameters of the loss that --loss chooses."""
     recipe: str
-    """Named training configuration, see `regmixup list recipes`; without one, digits, or imagenet-resnet50 where the
-    train set is a folder."""
+    """Named training configuration; see `regmixup list recipes`. Default: digits, or imagenet-resnet50 if the train set
+    is a folder."""
     method: str
-    """Named combination of objective, constraint and head, see `regmixup list methods`."""
+    """Named combination of objective, constraint and head; see `regmixup list methods`."""
     head: str
-    """The head, which turns features into logits, see `regmixup list heads`."""
+    """Head, which turns features into logits; see `regmixup list heads`."""
     constraint: str
-    """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
+    """Bound on the weights of the convolutions; see `regmixup list constraints`."""
     loss: str = "none"
-    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, focal, logitnorm, or
-    binary_cross_entropy, one yes-or-no question per class; none is plain cross-entropy."""
+    """Loss in the objective: cross_entropy (with class weights and smoothing), focal, logitnorm, or
+    binary_cross_entropy (one yes-or-no question per class). none: plain cross-entropy."""
     transform: str = "none"
-    """Augmentation of a second term that keeps labels: gaussian_noise, cutout, augmix_chains or pixmix."""
+    """Augmentation for a second loss term that keeps the labels: gaussian_noise, cutout, augmix_chains or pixmix."""
     rotation: float = 0.0
-    """Weight of predicting rotations beside the objective, with a second head; 0 for none."""
+    """Weight of an added loss for predicting rotations, with a second head; 0 for none."""
     class_weights: Literal["none", "balanced"] = "none"
-    """balanced: cross-entropy with the weight N / (K n_c) for a class of n_c among N train images of K classes. The
-    configuration records the numbers, as if --loss.weight had given them."""
+    """balanced: cross-entropy with the weight N / (K n_c) for a class with n_c of the N train images, for K classes.
+    The configuration records these weights, as if you had set --loss.weight."""
     members: int = 1
-    """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
+    """Number of models that are trained with different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0
-    """Decides initialisation, data order, augmentation, mixing and dropout."""
+    """Seed of initialisation, data order, augmentation, mixing and dropout."""
     runs: Path = Path("runs")
     """Folder for run folders."""
     engine: Annotated[FlagCreatePairsOff[Engine], arg(name="")] = field(default_factory=Engine)

@@ -20,57 +20,59 @@ class Request:
     backbone: str = BACKBONE
     """Network, such as any timm/...; see `regmixup list networks`."""
     init: str = "timm"
-    """Its pretrained weights: timm for its own (from its cache, else downloaded), or a .safetensors, .pth or .pt file
-    with timm's, torchvision's or our names; by-order:PATH where the names differ and the order is the same."""
+    """Pretrained weights of the backbone. timm: timm's own, from its cache or downloaded. Otherwise a .safetensors,
+    .pth or .pt file with timm's, torchvision's or our names; by-order:PATH if the names differ but the order is the
+    same."""
     method: str = "dnn"
-    """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
-    no worse than RegMixup on a few hundred images in our tests. --against compares them on yours. A method's own
-    values, such as alpha, are those for ImageNet; only `train` has flags for them."""
+    """Method for training all weights after the linear probe; see `regmixup list methods`. dnn is plain cross-entropy,
+    which was no worse than RegMixup on a few hundred images in our tests; --against compares them on your images. A
+    method's own values, such as alpha, are those for ImageNet; only `train` has flags for them."""
     minutes: Positive = 10.0
-    """The time for everything. Wanted are 3 to 30 epochs of all weights, the fewer the more images there are; as many
+    """Time limit for everything. From 3 to 30 epochs of all weights are wanted, fewer if there are more images; as many
     of them are trained as the time allows. If it allows neither all of them nor 5, the linear probe is the model."""
     epochs: CountOrZero | None = None
-    """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
+    """Epochs of fine-tuning, regardless of --minutes; 0 for the linear probe only."""
     freeze: bool = False
-    """Leave the backbone as it is: the linear probe on its features is the model. Takes seconds to minutes, and is hard
-    to beat with few images or a large backbone. Without it, all weights are trained after the probe."""
+    """Freeze the backbone: the linear probe on its features is the model. This takes seconds to minutes, and is hard to
+    beat with few images or a large backbone. Without this flag, all weights are trained after the probe."""
     lr: Positive = 3e-4
-    """Largest learning rate of fine-tuning, of AdamW: a tenth of the epochs, at most one, to warm up, then a cosine.
-    Lower it if the loss jumps."""
+    """Largest learning rate of fine-tuning with AdamW. It warms up over a tenth of the epochs (at most one epoch) and
+    then follows a cosine. Lower it if the loss jumps."""
     batch_size: Count = 32
-    """Images of a step of fine-tuning. Lower it if memory runs out."""
+    """Images per step of fine-tuning. Lower it if memory runs out."""
     augmentation: Literal["none", "light", "standard", "strong"] = "standard"
-    """How train images are changed. none: the whole image is stretched to a square and not flipped, for text and
-    digits. light: crops of 80 to 100 % of the area, flips. standard: crops of 35 to 100 %, flips, colours by up to
-    40 %. strong: also RandAugment, for many epochs."""
+    """Augmentation of train images. none: the whole image is stretched to a square and not flipped, for text and
+    digits. light: crops of 80 to 100 % of the area, flips. standard: crops of 35 to 100 %, flips, colour changes of up
+    to 40 %. strong: also RandAugment, for many epochs."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
-    """Numbers of the forward passes in training; auto: bfloat16 on CUDA, float32 elsewhere."""
+    """Number format of the forward passes in training. auto: bfloat16 on CUDA, float32 elsewhere."""
     image_size: Count | None = None
-    """Side of the images; default: that of the backbone's weights."""
+    """Side of the images in pixels. Default: that of the backbone's weights."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: every class has the same weight in the loss, however many images it has."""
     acceptance: PositiveShare = 0.95
-    """Share of validation images that the threshold accepts; with --risk, at most."""
+    """Share of validation images that the threshold accepts; with --risk, the largest share."""
     risk: InnerShare | None = None
-    """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
+    """Choose the threshold so that at most this share of the accepted images is wrong, with 95 % confidence."""
     score: str = "entropy"
-    """How unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
-    dempster_shafer, energy or another score of logits; auto for the one that tells --ood best from validation images,
-    which without --ood is max_probability."""
+    """Score of how unsure the model is, which the threshold limits and the report shows: entropy, max_probability,
+    dempster_shafer, energy or another score of logits. auto: the one that best separates validation images from those
+    of --ood; without --ood, max_probability."""
     ood: Path | None = None
-    """A folder of images of no class. How well they are told from test images is reported, by the model's score and by
-    nearest neighbours in its features. With --score auto they choose the score; otherwise they choose nothing."""
+    """Folder of out-of-distribution images, which belong to none of the classes. The command reports how well they are
+    separated from test images, by the model's score and by nearest neighbours in its features. With --score auto they
+    choose the score; otherwise they choose nothing."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
     tensorboard: bool = False
     """Also write event files of fine-tuning into the run folder, for `tensorboard --logdir runs`; needs
     pip install 'regmixup[tensorboard]'."""
     seed: CountOrZero = 0
-    """Decides data order, augmentation, mixing and dropout."""
+    """Seed of data order, augmentation, mixing and dropout."""
     device: str | None = None
-    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    """Device, for example cpu or cuda:0. Default: the accelerator if there is one."""
     workers: CountOrZero | None = None
-    """Processes that decode image files; default: one per core, at most 4."""
+    """Number of processes that decode image files. Default: one per core, at most 4."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Request:

@@ -31,19 +31,20 @@ class RegMixup(Objective):
     """
 
     alpha: Positive = field(default=20.0, kw_only=False)
-    """> 0: 20 on CIFAR-10, 10 on CIFAR-100 and ImageNet in the paper."""
+    """> 0, for lambda ~ Beta(alpha, alpha): the paper selected 20 on CIFAR-10, and 10 on CIFAR-100 and ImageNet."""
     eta: NotNegative = 1.0
-    """>= 0: weight of the mixed term; 0 skips the draw and the mixed forward and is ERM exactly."""
+    """>= 0: weight of the mixed term. With 0, nothing is mixed, and the loss is exactly ERM's."""
     scale: Literal["mean", "sum"] = "mean"
-    """mean: divided by 1 + eta, as in the released code (eta = 1); sum: Eq. (3) to the letter. With a fixed learning
-    rate and weight decay these are different recipes."""
+    """mean: divide the loss by 1 + eta, as in the released code (eta = 1). sum: do not, as in Eq. (3). With the same
+    learning rate and weight decay these are different recipes."""
     passes: Passes = "joint"
-    """joint: clean and mixed images in one forward pass, so batch norm sees both, as released; separate: in two;
-    separate-clean: in two, and predictions are normalised by statistics of clean images alone."""
+    """joint: clean and mixed images in one forward pass, so batch norm sees both, as in the released code. separate:
+    two passes. separate-clean: two passes, and predictions are normalised with statistics of clean images only."""
     lam: LamMode = "batch"
-    """One lambda for the batch, or one per sample."""
+    """One lambda per batch, or one per sample."""
     pairing: Pairing = "derangement"
-    """derangement: a random cycle, no image is its own partner (Algorithm 1); permutation: as released."""
+    """derangement: a random cycle, so no image is its own partner (Algorithm 1). permutation: as in the released
+    code."""
     samples: Count = 1
     """Mixed images per clean image, m of Eq. (2)."""
     loss: LossLike | None = introduced(None)

@@ -37,15 +37,15 @@ class TrainConfig(Recipe):
     """A recipe with its objective, constraint, head and seed: everything that decides the trained weights."""
 
     objective: Objective
-    """The objective, which decides what the loss sees."""
+    """The objective, which computes the loss."""
     constraint: Constraint | None = None
     """A bound on the weights of the backbone's convolutions."""
     head: Head = field(default_factory=LinearHead)
     """The head, which turns features into logits."""
     members: Count = 1
-    """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
+    """Number of models that are trained with different seeds and averaged; more than 1 is a deep ensemble."""
     seed: CountOrZero = 0
-    """Decides initialisation, data order, augmentation, mixing and dropout."""
+    """Seed of initialisation, data order, augmentation, mixing and dropout."""
     plugins: tuple[Origin, ...] = introduced(())
     """Where the dataset, network and objective come from that a plugin registered; `resolve` fills it in."""
 

@@ -26,14 +26,15 @@ class Engine(Checked):
     """Settings of execution. None of this enters the run's fingerprint."""
 
     compile: Choice = "auto"
-    """torch.compile for the forward and backward pass; auto: on CUDA, if a run has enough steps to repay it."""
+    """Use torch.compile for the forward and backward pass. auto: on CUDA, if the run has enough steps to make up for
+    the compilation."""
     graphs: Choice = "auto"
-    """The step as one CUDA graph that is replayed; auto: on CUDA, but not for several shards, or SAM with dropout."""
+    """Replay each step as one CUDA graph. auto: on CUDA, except with several shards or SAM with dropout."""
     deterministic: bool = False
-    """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
+    """Give the same bits for the same seed on CUDA, too. This uses slower algorithms and no compilation."""
     checkpoint_minutes: NotNegative = 5.0
-    """Most minutes between checkpoints; 0 for one after every step. Ctrl-C, SIGTERM, the end, and any epoch that took a
-    hundred times as long as saving takes save one as well."""
+    """Largest number of minutes between checkpoints; 0 for one after every step. A checkpoint is also saved on Ctrl-C
+    and SIGTERM, at the end, and after any epoch that took a hundred times as long as saving."""
 
 
 @dataclass(frozen=True)
