@@ -210,7 +210,7 @@ def studies_page() -> str:
     """Return docs/studies.md with its tables replaced."""
     tables = {
         "paper": [["study of the paper", "what", "cost", "remakes"]],
-        "ours": [["study of ours", "what", "cost"]],
+        "ours": [["our own study", "what", "cost"]],
         "cv": [["cross-validation", "of what", "cost", "remakes"]],
     }
     for name in studies():

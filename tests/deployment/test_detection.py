@@ -110,11 +110,11 @@ def test_the_scores_are_those_of_the_logits_and_of_the_stored_features(finished,
     assert found["accepted"] == int(decisions.accepted.sum())
     assert f"detection    {describe_detection(found)}" in lines
     share = f"{100 * found['auroc']['entropy']:.1f} % of pairs (AUROC by entropy; 6 and {len(test)} images)"
-    assert f"an image of no class looks less sure than a test image in {share}" in lines
+    assert f"the model is less sure of the out-of-distribution image than of the test image in {share}" in lines
     assert f"the threshold accepts {found['accepted']} of the 6" in lines
     page = (run.folder / "report.html").read_text()
     assert "by kNN (k = 1)" in page
-    assert f"It answers {found['accepted']} of 6 images of no class." in page
+    assert f"It answers {found['accepted']} of 6 out-of-distribution images." in page
     column = [str(found["accepted"]), str(int((decisions.score <= stricter(run, record)).sum())), "6"]
     assert re.findall(r"<td>(\d+) <span class=\"std\">of 6<", page) == column
 
@@ -154,9 +154,9 @@ def test_a_trained_backbone_is_measured_on_its_own_features(folders, weights, tm
             "image_size must be a multiple of 16, the patches of timm/vit_tiny_patch16_224, such as 96, got 90",
         ),
         ({"ood": "nowhere"}, "ood must be a folder of images, found none in .*nowhere"),
-        ({"ood": "fruit/lime"}, r"ood must hold images of no class .*, 14 of 14 are .* among the photos: .*0\.jpg"),
+        ({"ood": "fruit/lime"}, r"ood must hold images that .*, 14 of 14 are .* among the photos: .*0\.jpg"),
         ({"ood": "copies"}, r"ood must hold .*, 1 of 2 are .* among the photos: .*copies/other-name\.jpg"),
-        ({"ood": "broken"}, r"images of no class that can be decoded, 1 of 1 are damaged .*broken/x\.png"),
+        ({"ood": "broken"}, r"images that can be decoded, 1 of 1 are damaged .*broken/x\.png"),
     ],
 )
 def test_what_would_mislead_is_refused(folders, weights, tmp_path, changes, message):

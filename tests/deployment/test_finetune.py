@@ -641,7 +641,7 @@ def test_the_card_has_what_was_measured_on_images_of_no_class(folder, weights, s
     found = read_table(run.folder / "finetune.json")["detection"]
     assert main(["publish", str(run.folder), str(tmp_path / "net")]) == 0
     text = (tmp_path / "net" / "README.md").read_text()
-    assert f"| images of no class | {describe_detection(found)} |" in text
+    assert f"| out-of-distribution images | {describe_detection(found)} |" in text
     assert '"out-of-distribution-detection"' in text
     assert "A score tells other images apart only as well as" in text
     other = replace(rm.Predictor.load(run.folder / "predictor"), threshold=-1.0)

@@ -67,7 +67,7 @@ def test_the_table_counts_images_of_no_class_and_a_note_comes_before_it():
     subject = answers(others=torch.tensor([0.1, 0.6, 0.7, 2.0]), note="You asked for at most 10 % errors.")
     body = bodies(subject)["answers"]
     assert [row[-1] for row in rows_of(body)] == ["3 of 4", "1 of 4", "4 of 4"]
-    assert "images of no class answered" in body
+    assert "out-of-distribution images answered" in body
     assert body.index("asks a person for") < body.index("at most 10\xa0% errors.") < body.index("<table")
     assert "no class" not in bodies(answers())["answers"]
 

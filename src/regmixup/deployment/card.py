@@ -47,7 +47,7 @@ class CardContents:
 
     @property
     def detects(self) -> bool:
-        """Return whether images of no class were measured."""
+        """Return whether out-of-distribution images were measured."""
         return bool(self.decided.get("detection")) or any(measured.models[0].ood for measured in self.results)
 
     @property

@@ -1,9 +1,10 @@
 """Compare the score of the predictor with nearest neighbours, on features of the train images: what detects better?
 
-Both detect the user's images of no class (`--ood`). The predictor's score is settled before, by `--score`: what is
-measured here chooses nothing. With `--score auto` the same images have chosen it, and the words say so. It stays a
-score of logits, which every export has; kNN (Sun et al., 2022) would carry the features of all train images. Its k is
-that paper's, in proportion to the number of train images: of hundreds, 50 would be more than a whole class.
+Both detect the user's out-of-distribution (OOD) images (`--ood`). The predictor's score is settled before, by
+`--score`: what is measured here chooses nothing. With `--score auto` the same images have chosen it, and the words say
+so. It stays a score of logits, which every export has; kNN (Sun et al., 2022) would carry the features of all train
+images. Its k is that paper's, in proportion to the number of train images: of hundreds, 50 would be more than a whole
+class.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TRAIN_IMAGES = {50: 50_000, 200: 50_000, 1000: 1_281_167}
 
 
 def predict_outliers(job: Job, run: Run) -> Predictions | None:
-    """Return logits and features of the user's images of no class; None without any."""
+    """Return logits and features of the user's out-of-distribution images; None without any."""
     if (outliers := job.outliers) is None:
         return None
     config = replace(run.config, precision="float32")
@@ -83,8 +84,9 @@ def describe_detection(record: Mapping[str, Any]) -> str:
     also = "".join(f", {other_share} by {name}" for name, other_share in further)
     chose = "; the same images chose the score, so other ones will be detected less well" if record["chose"] else ""
     return (
-        f"an image of no class looks less sure than a test image in {share} of pairs (AUROC by {first}; {images} and "
-        f"{others} images){also}; the threshold accepts {record['accepted']} of the {images}{chose}"
+        f"the model is less sure of the out-of-distribution image than of the test image in {share} of pairs (AUROC "
+        f"by {first}; {images} and {others} images){also}; the threshold accepts {record['accepted']} of the {images}"
+        f"{chose}"
     )
 
 

@@ -208,7 +208,7 @@ def _draw_page(
     detection = record["detection"]
     lead = f"{record['chosen'].capitalize()}: {_accuracy(record)}."
     if job.outliers is not None:
-        lead += f" It answers {detection['accepted']} of {counted(detection['images'], 'image')} of no class."
+        lead += f" It answers {detection['accepted']} of {counted(detection['images'], 'out-of-distribution image')}."
     note = ""
     if job.request.risk is not None and predictor.promise is None:
         note = (

@@ -207,7 +207,7 @@ def _find_notes(folder: Path, train: FolderSet, other_parts: Sequence[FolderSet]
 
 
 def find_outliers(path: str | Path) -> FolderSet:
-    """Return all image files under a folder of images of no class, whatever its subfolders; raise if it has none."""
+    """Return all image files under a folder of OOD images, whatever its subfolders; raise if it has none."""
     folder = Path(path).expanduser().resolve()
     files = tuple(image_files(folder)) if folder.is_dir() else ()
     if not files:
@@ -222,7 +222,7 @@ def check_outliers(outliers: FolderSet, photos: PhotoFolder, advance: Advance) -
     wrong = [path for path in outliers.paths if path in unreadable or hash_file(path) in of_a_class]
     if wrong:
         raise ValueError(
-            f"ood must hold images of no class that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
+            f"ood must hold images that can be decoded, {len(wrong)} of {len(outliers)} are damaged or "
             f"among the photos: {printable(shortened(wrong, _SHOWN))}"
         )
 

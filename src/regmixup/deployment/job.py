@@ -183,7 +183,7 @@ class Job:
     """The request and the images.
 
     calibration: how temperature and threshold are fitted. initial: which weights the backbone starts from. print_line:
-    called with every line that is said. advance: see `Advance`. outliers: images of no class. log: the lines so far.
+    called with every line that is said. advance: see `Advance`. outliers: OOD images. log: the lines so far.
     """
 
     runs: Path

@@ -26,7 +26,7 @@ _PICTURES, _PAIRS, _PAIR_PICTURES, _TIED = 24, 6, 4, 3
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts at a threshold: test images, those answered, and those answered rightly; images of no class answered."""
+    """Counts at a threshold: test images, those answered, and those answered rightly; OOD images answered."""
 
     images: int
     answers: int
@@ -48,7 +48,7 @@ class Answers:
 
     truth, label: (N,) the true class and the answer. sure: (N,) its probability. score: (N,) larger where the model is
     less sure. thresholds: by title, the largest score that is answered; the chosen one first. classes: K names. look:
-    gets at the images, where they are here. others: (M,) the score of images of no class. note: a sentence to begin
+    gets at the images, where they are here. others: (M,) the score of OOD images. note: a sentence to begin
     with. compared: what the thresholds compare, in words, where it is not the probability.
     """
 

@@ -41,12 +41,13 @@ _FEWEST_DRAWN = 50
 """Test images of a reliability diagram, at least: of fewer, it is a dot or two."""
 MEANINGS = {
     "accuracy": "the share of images whose most probable class is the true one",
-    "ece": "expected calibration error: how far stated probabilities lie from the shares that are right; 0 is best",
-    "temperature": "the temperature divides the logits: above 1 every answer is less sure, below 1 surer; "
+    "ece": "expected calibration error: the gap between stated probabilities and the share of right answers; 0 is best",
+    "temperature": "the temperature divides the logits: above 1, every answer becomes less sure; below 1, more sure; "
     "no predicted class changes",
-    "nll": "negative log-likelihood: the mean of −log of the true class's probability; sure mistakes cost most",
-    "aurc": "area under the risk-coverage curve: the mean share of mistakes when only the surest answers are given",
-    "auroc": "how often an image of no known class looks less sure than a test image; 50 is chance, 100 is best",
+    "nll": "negative log-likelihood: the mean of −log p of the true class; confident mistakes cost most",
+    "aurc": "area under the risk-coverage curve: the mean error rate when only the most confident answers are given",
+    "auroc": "how often the model is less sure of an out-of-distribution image than of a test image; 50 is chance, "
+    "100 is best",
 }
 """One line about each metric of a summary; docs/concepts.md has the same words."""
 

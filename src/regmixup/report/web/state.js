@@ -60,7 +60,7 @@ function ticks(low, high, count = 5) {
   return found;
 }
 
-const EXHIBITS = { errors: "the surest errors", rejected: "unsure test images", accepted: "accepted images of" };
+const EXHIBITS = { errors: "the most confident errors", rejected: "unsure test images", accepted: "accepted images of" };
 /** The kinds of examples that some method has. */
 const exhibits = () => {
   const found = new Map();
