@@ -103,8 +103,7 @@ def cost(name: str) -> str:
         for network, times in steps(how).items()
         if name in times
     ]
-    heads = ["network, one H200", "step", "ms", "relative to dnn"]
-    return markdown_table(heads, lines) if lines else "Not measured.\n"
+    return markdown_table(["network, one H200", "step", "ms", "relative to dnn"], lines) if lines else "Not measured.\n"
 
 
 def results(name: str) -> str:

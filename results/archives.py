@@ -194,8 +194,7 @@ def load(study: str) -> dict[Setting, Values]:
 def _numbers(rows: list[Row], named: dict[str, Quantity]) -> dict[str, float]:
     """Return the numbers of an evaluation by quantity; of the Fisher criterion also its means over corruptions."""
     values = {row.quantity: row.value for row in rows}
-    measured = {name: quantity for name, quantity in named.items() if quantity in values}
-    numbers = {name: unit_of(quantity.metric).factor * values[quantity] for name, quantity in measured.items()}
+    numbers = {name: unit_of(asked.metric).factor * values[asked] for name, asked in named.items() if asked in values}
     fisher = [row for row in rows if row.metric == "fisher_criterion" and row.severity]
     for severity in sorted({row.severity for row in fisher}):
         numbers[f"Fisher at severity {severity}"] = fmean(row.value for row in fisher if row.severity == severity)

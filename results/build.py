@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,15 +31,14 @@ TITLES = {"dnn": "plain", "regmixup": "RegMixup", COIN: "the coin"}
 DIGITS = {"NLL": 3, "Brier": 3, "T": 3}
 """Digits that tables show of a quantity; two of all others."""
 HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "NLL", "AUGRC")
+LONGER = [trained("dnn", 149), trained("dnn", 200), trained("regmixup", 200)]
+"""Plain training at the cost of RegMixup, and RegMixup for longer."""
+LENGTHS = [trained(method, epochs) for method in ("dnn", "regmixup", "mixup") for epochs in (25, 50, 100, 200)]
 BY_SCORE = tuple(f"{name} AUROC by {score}" for name in ("near-OOD", "SVHN") for score in ("MSP", "entropy", "DS"))
-BY_SET = tuple(
-    f"{name} AUROC by {score}" for name in ("other CIFAR", "Tiny-ImageNet", "SVHN") for score in ("MSP", "DS")
-)
-COMPARED = (
-    "accuracy", "shift accuracy", "ECE", "NLL", "AUGRC", "failure AUROC", "other CIFAR AUROC by MSP",
-    "other CIFAR AUROC by DS", "Tiny-ImageNet AUROC by MSP", "Tiny-ImageNet AUROC by DS", "near-OOD AUROC by MSP",
-    "near-OOD AUROC by DS", "near-OOD list AUROC by MSP", "near-OOD list AUROC by DS", "SVHN AUROC by MSP",
-)  # fmt: skip
+NEAR = ("near-OOD AUROC by MSP", "near-OOD AUROC by DS")
+BY_SET = (*claims.OOD["MSP"], *claims.OOD["DS"])
+DETECTION = (*NEAR, *(name for name in BY_SET if name != "SVHN AUROC by DS"))
+QUALITY = ("accuracy", "shift accuracy", "ECE", "NLL", "AUGRC", "failure AUROC")
 PRIMARY = ("NLL", "shift accuracy", "near-OOD list AUROC by MSP")
 """The quantities that `reliable-confirm` tests; it describes all else."""
 CONFIRMED = (
@@ -58,24 +57,22 @@ def at_cost(equal: str, ours: Setting, reference: str = "dnn") -> Setting:
 
 
 COSTS = ("epochs", "images", "GPU minutes")
-EQUAL_COST = [
+Compared = tuple[str, Setting, str]
+"""The cost at which a training is compared, the training, and the other one's method; each is a complete schedule."""
+EQUAL_COST: list[Compared] = [
     *((equal, trained("regmixup", epochs), "dnn") for epochs in (25, 50, 100, 200) for equal in COSTS),
     ("epochs, images", trained("half-regmixup", 100), "dnn"),
     ("epochs", trained("regmixup", 200, C100), "dnn"),
-    ("images", trained("regmixup", 100, C100), "dnn"),
-    ("GPU minutes", trained("regmixup", 100, C100), "dnn"),
+    *((equal, trained("regmixup", 100, C100), "dnn") for equal in COSTS[1:]),
     ("epochs, images", trained("half-regmixup", 200, C100), "dnn"),
 ]
-"""The cost at which a training is compared, the training, and the other one's method; each is a complete schedule."""
-RELATIVES = [
+RELATIVES: list[Compared] = [
     *((equal, trained(method, 100), "dnn") for method in ("regcutmix", COIN) for equal in COSTS),
     *(("images", trained("regmixup", epochs), "mixup") for epochs in (25, 50, 100)),
 ]
-"""The same of methods that forward two images for one, and of RegMixup against Mixup; Holm corrects them apart."""
+"""Methods that forward two images for one, and RegMixup against Mixup; Holm corrects them apart from EQUAL_COST."""
 PAPERS = trained("regmixup", 350, network="resnet50"), trained("dnn", 350, network="resnet50")
 """RegMixup and plain training at the paper's own setting."""
-SHOWN_FIRST = (trained("regmixup", 100), trained("half-regmixup", 100), trained("regmixup", 200, C100))
-"""The trainings of the short table, which leaves out what is not measured."""
 
 
 def pairs() -> list[Pair]:
@@ -195,18 +192,26 @@ def means(settings: Iterable[Setting], columns: Sequence[str], *, study: str = "
     return markdown_table(["data", "training", "images", "GPU min", "n", *columns], lines)
 
 
-def difference_table(
-    head: str, lines: Mapping[str, Pair], columns: Sequence[str], *, shown: Collection[str] = ()
-) -> str:
+def without_data(table: str) -> str:
+    """Return a table without its first column, for a page that names the one dataset itself."""
+    return re.sub(r"(?m)^\| [^|]* (?=\|)", "", table)
+
+
+def difference_table(head: str, lines: Mapping[str, Pair], columns: Sequence[str], *, shown: Iterable[str] = ()) -> str:
     """Return a table of differences; bold ones stand after Holm's correction over the lines of their column.
 
+    Where near-OOD was measured on OpenOOD's lists alone, these stand there, marked, with a correction of their own.
     shown: the lines to show, default all; the correction runs over all in either case.
     """
     cells: dict[str, list[str]] = {name: [] for name in lines}
     for column in columns:
-        tested = with_holm({name: difference(*pair, column) for name, pair in lines.items()})
+        whole, lists = (
+            with_holm({name: difference(*pair, quantity) for name, pair in lines.items()})
+            for quantity in (column, column.replace("near-OOD", "near-OOD list"))
+        )
         for name in lines:
-            cells[name].append(difference_cell(tested.get(name), column))
+            mark = " (list)" if name in lists and name not in whole else ""
+            cells[name].append(difference_cell(whole.get(name, lists.get(name)), column) + mark)
     return markdown_table([*head.split(" | "), *columns], [[name, *cells[name]] for name in shown or lines])
 
 
@@ -219,36 +224,19 @@ def _marked(text: str, tested: Estimate | None) -> str:
     return f"**{text}**" if tested is not None and tested.stands else text
 
 
-def equal_cost(
-    compared: Iterable[tuple[str, Setting, str]] = EQUAL_COST,
-    columns: Sequence[str] = COMPARED,
-    shown: Collection[Setting] = (),
-) -> str:
-    """Return the differences of trainings at equal epochs, images and minutes.
+def equal_cost(columns: Sequence[str], compared: Iterable[Compared] = EQUAL_COST, *, short: bool = False) -> str:
+    """Return the differences of archived trainings at equal epochs, images and minutes.
 
-    compared: as EQUAL_COST. shown: the trainings whose measured lines to show, default all lines.
+    short: show those of CIFAR-10 after 100 epochs alone.
     """
     lines = {}
     for equal, ours, reference in compared:
         theirs = at_cost(equal, ours, reference)
-        lines[f"{data(ours)} | {equal} | {title(ours)} | {title(theirs)}"] = ours, theirs
-    names = [name for name, (ours, theirs) in lines.items() if ours in shown and theirs in load("*")]
-    return difference_table("data | equal | this | minus this", lines, columns, shown=names)
-
-
-def headline() -> str:
-    """Return the few lines of the README: plain training, RegMixup, and plain training at RegMixup's cost."""
-    settings = [
-        trained("dnn", 100), trained("regmixup", 100), trained("dnn", 149), trained("dnn", 200),
-        trained("dnn", 200, C100), trained("regmixup", 200, C100),
-    ]  # fmt: skip
-    return means(settings, ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "ECE", "NLL", "Brier"))
-
-
-def leaderboard() -> str:
-    """Return the means of every method, of plain training at RegMixup's cost, and of RegMixup for longer."""
-    longer = [trained("dnn", 149), trained("dnn", 200), trained("regmixup", 200)]
-    return means([*archived(100), *longer, *archived(200, C100)], (*HEADLINE, "Brier"), interval=True)
+        if {ours, theirs} <= load("*").keys():
+            sides = (f"{method_name(side)} {side.epochs}" for side in (ours, theirs))
+            lines[f"{data(ours)} | {equal} | {' − '.join(sides)}"] = ours, theirs
+    shown = [name for name, (ours, _) in lines.items() if (ours.train_set, ours.epochs) == (C10, 100) or not short]
+    return difference_table("data | equal | method and epochs", lines, columns, shown=shown)
 
 
 def confirmation() -> str:
@@ -291,9 +279,9 @@ def matrix() -> str:
 
 def statistics() -> str:
     """Return what other batch-norm statistics do to the same networks, paired."""
-    columns = ("accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP")
     settings = [trained(method, epochs) for epochs in (100, 200) for method in ("dnn", "regmixup")]
     lines = {title(setting): (replace(setting, statistics="refreshed"), setting) for setting in settings}
+    columns = ("accuracy", "ECE", *NEAR, "SVHN AUROC by MSP")
     return difference_table("clean statistics − those of training", lines, columns)
 
 
@@ -305,8 +293,8 @@ def others() -> str:
     for entry in published["entry"]:
         setting = trained(entry["method"], entry["epochs"], f"{entry['recipe'].partition('-')[0]}/train")
         beside = [f"{entry[name]} / {cell(setting, name)}" if name in entry else "" for name in columns]
-        counts = f"{entry['runs']} / {num_seeds(setting)}"
-        lines.append([entry["who"], f"{title(setting)}, {data(setting)}", counts, *beside])
+        named = [entry["who"], f"{title(setting)}, {data(setting)}", f"{entry['runs']} / {num_seeds(setting)}"]
+        lines.append([*named, *beside])
     return markdown_table(["theirs / ours", "training", "n", *columns], lines)
 
 
@@ -324,11 +312,11 @@ def paper_setting() -> str:
 def paper_differences() -> str:
     """Return RegMixup minus plain training at the paper's setting, with Holm's correction over the six AUROCs."""
     tested = with_holm({quantity: welch(*PAPERS, quantity) for quantity in BY_SET})
-    marked = {quantity: difference_cell(estimate, quantity) for quantity, estimate in tested.items()}
     lines = []
     for by_ds, by_msp in zip(claims.OOD["DS"], claims.OOD["MSP"], strict=True):
         papers = signed(claims.papers_difference(*PAPERS, by_ds))
-        lines.append([by_ds.partition(" AUROC")[0], papers, marked[by_ds], marked[by_msp]])
+        ours = (difference_cell(tested[quantity], quantity) for quantity in (by_ds, by_msp))
+        lines.append([by_ds.partition(" AUROC")[0], papers, *ours])
     return markdown_table(["RegMixup − plain, AUROC", "the paper, by DS", "ours, by DS", "ours, by MSP"], lines)
 
 
@@ -338,46 +326,43 @@ def methods(reference: str, head: str) -> str:
     return difference_table(head, lines, (*HEADLINE, "failure AUROC"))
 
 
-def cifar100() -> str:
+def cifar100(columns: Sequence[str]) -> str:
     """Return the differences on CIFAR-100."""
     regmixup = trained("regmixup", 200, C100)
     mixed = [trained(method, 200, C100) for method in ("mixup", "half-regmixup")]
     pairs_of = [*against("dnn", 200, C100), *((regmixup, setting) for setting in mixed)]
     lines = {" − ".join(map(method_name, pair)): pair for pair in pairs_of}
-    columns = [name for name in COMPARED if not name.startswith("near-OOD") and name != "Tiny-ImageNet AUROC by DS"]
     return difference_table("CIFAR-100, 200 epochs", lines, columns)
 
 
 def choices() -> str:
     """Return what each choice of RegMixup changes, after 50 epochs."""
     lines = {choice: (trained(choice, 50), trained("regmixup", 50)) for choice in CHOICES}
-    columns = (
-        "accuracy", "shift accuracy", "ECE", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "SVHN AUROC by MSP",
-    )  # fmt: skip
-    return difference_table("minus RegMixup, 50 epochs", lines, columns)
+    return difference_table("minus RegMixup, 50 epochs", lines, (*QUALITY[:3], *NEAR, "SVHN AUROC by MSP"))
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "headline": headline,
+    "headline": lambda: means(
+        [*archived(100)[:2], *LONGER[:2], *archived(200, C100)[:2]], (*QUALITY[:2], NEAR[0], "ECE", "NLL", "Brier")
+    ),
     "confirmation": confirmation,
     "confirmation-differences": confirmation_differences,
-    "at-equal-cost": lambda: equal_cost(
-        columns=("accuracy", "shift accuracy", "ECE", "NLL", *(name for name in COMPARED if "near-OOD" in name)),
-        shown=SHOWN_FIRST,
-    ),
-    "equal-cost": equal_cost,
-    "equal-cost-relatives": lambda: equal_cost(RELATIVES),
-    "leaderboard": leaderboard,
+    "at-equal-cost": lambda: without_data(equal_cost((*QUALITY[:4], *NEAR), short=True)),
+    "equal-cost": lambda: equal_cost(QUALITY),
+    "equal-cost-detection": lambda: equal_cost(DETECTION),
+    "relatives": lambda: without_data(equal_cost(QUALITY, RELATIVES)),
+    "relatives-detection": lambda: without_data(equal_cost(DETECTION, RELATIVES)),
+    "leaderboard": lambda: without_data(means([*archived(100), *LONGER], (*HEADLINE, "Brier"), interval=True)),
+    "leaderboard-cifar100": lambda: without_data(means(archived(200, C100), (*HEADLINE, "Brier"), interval=True)),
     "paper-resnet50": paper_setting,
     "paper-resnet50-differences": paper_differences,
-    "length": lambda: means(
-        [trained(method, epochs) for epochs in (25, 50, 100, 200) for method in ("dnn", "regmixup", "mixup")],
-        ("accuracy", "shift accuracy", "ECE", *BY_SET),
-    ),
+    "length": lambda: without_data(means(LENGTHS, (*QUALITY[:3], *BY_SET))),
     "methods-against-plain": lambda: methods("dnn", "minus plain training, 100 epochs"),
     "methods-against-regmixup": lambda: methods("regmixup", "minus RegMixup, 100 epochs"),
-    "cifar100": cifar100,
-    "temperature": lambda: means(archived(100), ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T")),
+    "cifar100": lambda: cifar100((*QUALITY[:3], *BY_SET[:4])),
+    "cifar100-all": lambda: cifar100(QUALITY),
+    "cifar100-detection": lambda: cifar100(BY_SET),
+    "temperature": lambda: without_data(means(archived(100), ("ECE", "AdaECE", "T", "ECE with T", "AdaECE with T"))),
     "choices": choices,
     "scores": lambda: means([*archived(100), *archived(200, C100)], BY_SCORE),
     "matrix": matrix,

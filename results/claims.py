@@ -8,7 +8,7 @@ undecided. Detection is compared by one score for both methods, which the table 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from archives import FAMILIES, OTHER_CIFAR, SCORES, Setting, load, num_seeds, quantities, settings_of
@@ -26,15 +26,9 @@ FISHER = tuple(f"Fisher at severity {severity}" for severity in range(1, 6))
 LOWER_IS_BETTER = ("ECE", "NLL", "AUGRC")
 PAPERS_NETWORKS = {"resnet50": "R50", "wrn28-10": "WRN"}
 NAMES = {
-    "dnn": "plain training",
-    "regmixup": "RegMixup",
-    "mixup": "Mixup",
-    "cutmix": "CutMix",
-    "regcutmix": "RegCutMix",
-    "augmix": "AugMix",
-    "mixup+cutmix": "Mixup+CutMix",
-    "deep-ensemble": "an ensemble of five",
-}
+    "dnn": "plain training", "regmixup": "RegMixup", "mixup": "Mixup", "cutmix": "CutMix", "regcutmix": "RegCutMix",
+    "augmix": "AugMix", "mixup+cutmix": "Mixup+CutMix", "deep-ensemble": "an ensemble of five",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,31 +56,28 @@ class Claim:
         ours, theirs = (NAMES.get(name, f"`{name}`") for name in (self.method, self.reference))
         if self.margin is not None:
             return f"{ours} is within {self.margin:g} points of {theirs} in accuracy"
-        kind = self.quantities[0]
-        better = {
-            "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
-            "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
-            "AdaECE with T": "better calibrated with T",
-            "shift AdaECE with T": "better calibrated with T under corruption",
-            FISHER[0]: "better separated (Fisher) under corruption",
-        }.get(kind, "better at detection")  # fmt: skip
+        kind, with_t, _ = self.quantities[0].partition(" with T")
+        named = {"accuracy": "more accurate", "AdaECE": "better calibrated", FISHER[0]: "better separated (Fisher)"}
+        shifted = " under corruption" if kind.startswith(("shift", "Fisher")) else ""
+        better = named.get(kind.removeprefix("shift "), "better at detection") + with_t + shifted
         if self.worse:
             better = better.replace("more accurate", "less accurate").replace("better", "worse")
         return f"{ours} is {better} than {theirs}"
 
-    def at_papers_settings(self) -> list[Pair]:
-        """Return the paper's own settings at which three seeds of both methods are archived."""
-        return [pair for pair in self._measured() if is_papers(pair[0]) and min(map(num_seeds, pair)) >= 3]
+    def pairs(self, *, at_papers: bool) -> dict[str, Pair]:
+        """Return the settings that the claim is asked at, by the heads of their columns.
 
-    def at_longest(self, family: str) -> Pair | None:
-        """Return the longest other training of both methods on a dataset, if there is one."""
-        others = [pair for pair in self._measured() if pair[0].family == family and not is_papers(pair[0])]
-        return max(others, key=lambda pair: pair[0].epochs, default=None)
-
-    def _measured(self) -> list[Pair]:
-        """Return all settings of both methods at which archives have what they are compared in."""
-        pairs = [(setting, replace(setting, method=self.reference)) for setting in settings_of(self.method)]
-        return [pair for pair in pairs if all(set(self.quantities) <= load("*").get(side, {}).keys() for side in pair)]
+        at_papers: the paper's own with three seeds of both methods; else the longest other one on each dataset.
+        """
+        asked: dict[str, Pair] = {}
+        for ours in sorted(settings_of(self.method), key=lambda setting: -setting.epochs):
+            pair = ours, replace(ours, method=self.reference)
+            is_measured = all(set(self.quantities) <= load("*").get(side, {}).keys() for side in pair)
+            is_papers = ours.network in PAPERS_NETWORKS and ours.epochs == 350
+            if is_measured and is_papers == at_papers and (not at_papers or min(map(num_seeds, pair)) >= 3):
+                network = f"{NETWORKS[ours.network]}, " if at_papers else ""
+                asked.setdefault(f"{network}{FAMILIES[ours.family]}", pair)
+        return asked
 
     def verdict(self, quantity: str, difference: Estimate) -> str:
         """Return whether the claim holds for a quantity, by its difference after Holm's correction."""
@@ -100,12 +91,7 @@ class Claim:
         return "holds" if (difference.value > 0) != (lower != self.worse) else "fails"
 
 
-def is_papers(setting: Setting) -> bool:
-    """Return whether a setting is one of the paper's: its networks, 350 epochs."""
-    return setting.network in PAPERS_NETWORKS and setting.epochs == 350
-
-
-_OTHERS = "Appendix, Tables 18, 19"
+_OTHERS = "Tables 18, 19"
 CLAIMS = {
     "accuracy": [
         Claim("regmixup", "dnn", ("accuracy",), "4.1, Table 2"),
@@ -163,39 +149,37 @@ CLAIMS = {
 
 
 def papers_table() -> str:
-    """Return a line per claim that is tested at the paper's own setting."""
-    lines = []
-    for claim in (claim for claims in CLAIMS.values() for claim in claims):
-        for pair in claim.at_papers_settings():
-            network, family = pair[0].network, pair[0].family
-            cell = _cell(claim, pair, at=f"{NETWORKS[network]}, {FAMILIES[family]}, ")
-            lines.append([claim.text, claim.by or "–", cell, _papers(claim, pair, [network]) or "–", claim.place])
-    return markdown_table(["claim", "by", "verdict", "the paper's difference", "where"], lines)
+    """Return the verdicts at the paper's own settings, for the claims that are tested there."""
+    asked = {claim: claim.pairs(at_papers=True) for of_kind in CLAIMS.values() for claim in of_kind}
+    return _table({claim: pairs for claim, pairs in asked.items() if pairs})
 
 
 def table(kind: str) -> str:
-    """Return a line per claim: the verdict with the difference on each dataset, then the paper's own difference."""
+    """Return the verdicts of a kind of claims at the longest training on each dataset."""
+    return _table({claim: claim.pairs(at_papers=False) for claim in CLAIMS[kind]})
+
+
+def _table(asked: Mapping[Claim, Mapping[str, Pair]]) -> str:
+    """Return a line per claim and a column per setting."""
+    heads = [*dict.fromkeys(head for pairs in asked.values() for head in pairs)]
     lines = []
-    for claim in CLAIMS[kind]:
-        pairs = {title: claim.at_longest(family) for family, title in FAMILIES.items()}
-        cells = [_cell(claim, pair) if pair else "–" for pair in pairs.values()]
-        papers = {title: _papers(claim, pair, PAPERS_NETWORKS) for title, pair in pairs.items() if pair}
-        differences = "<br>".join(f"{title}: {text}" for title, text in papers.items() if text)
-        lines.append([claim.text, *([claim.by] if claim.by else []), *cells, differences or "–", claim.place])
-    head = ["claim", *(["by"] if CLAIMS[kind][0].by else [])]
-    return markdown_table([*head, *FAMILIES.values(), "the paper's difference", "where"], lines)
+    for claim, pairs in asked.items():
+        text = f"{claim.text}, by {claim.by}" if claim.by else claim.text
+        cells = (_cell(claim, pairs[head]) if head in pairs else "–" for head in heads)
+        lines.append([f"{text}<br>{claim.place}", *cells])
+    return markdown_table(["claim", *heads], lines)
 
 
-def _cell(claim: Claim, pair: Pair, at: str = "") -> str:
-    """Return the verdicts at a setting with the differences, its epochs and its seeds. at: the rest of the setting."""
+def _cell(claim: Claim, pair: Pair) -> str:
+    """Return the verdicts at a setting with the differences, its epochs and seeds, and the paper's own differences."""
     tested = with_holm({quantity: welch(*pair, quantity) for quantity in claim.quantities})
     other, verdicts = FAMILIES[OTHER_CIFAR[pair[0].family]], []
     for quantity, difference in tested.items():
         name = quantity.partition(" AUROC")[0].replace("other CIFAR", other).removeprefix("Fisher at ")
         verdict = f"**{claim.verdict(quantity, difference)}** {difference.text()}"
         verdicts.append(f"{name}: {verdict}" if len(tested) > 1 else verdict)
-    counts = " and ".join(map(str, difference.n))
-    return "<br>".join([*verdicts, f"{at}{pair[0].epochs} epochs, n {counts}"])
+    counts = "+".join(map(str, difference.n))
+    return "<br>".join([*verdicts, f"{pair[0].epochs} epochs, n {counts}", *_papers(claim, pair)])
 
 
 def printed(setting: Setting, quantity: str) -> float | None:
@@ -214,18 +198,16 @@ def papers_difference(ours: Setting, theirs: Setting, quantity: str) -> float | 
     return None if None in numbers else numbers[0] - numbers[1]
 
 
-def _papers(claim: Claim, pair: Pair, networks: Collection[str]) -> str:
-    """Return the paper's own differences, for the quantities and networks of which it has both numbers; "" for none.
+def _papers(claim: Claim, pair: Pair) -> list[str]:
+    """Return a line with the paper's own differences by network, for the quantities of which it has both numbers.
 
-    Each method by its own score, so none stands beside a comparison by MSP.
+    Each method by its own score, so none stands beside a comparison by MSP. A network of the paper has its own alone.
     """
-    if claim.by == "MSP":
-        return ""
     texts = []
-    for network in networks:
+    for network in {pair[0].network} & PAPERS_NETWORKS.keys() or PAPERS_NETWORKS:
         sides = [replace(side, network=network) for side in pair]
         differences = [papers_difference(*sides, quantity) for quantity in claim.quantities]
-        text = ", ".join(signed(difference, 1) for difference in differences if difference is not None)
-        if text:
-            texts.append(f"{text} ({PAPERS_NETWORKS[network]})" if len(networks) > 1 else text)
-    return "; ".join(texts)
+        numbers = ", ".join(signed(difference, 1) for difference in differences if difference is not None)
+        if numbers and claim.by != "MSP":
+            texts.append(f"{numbers} ({PAPERS_NETWORKS[network]})")
+    return [f"paper {'; '.join(texts)}"] if texts else []

@@ -56,8 +56,7 @@ class Estimate:
 
 def archived(epochs: int, train_set: str = C10) -> list[Setting]:
     """Return the settings of every method that archives have after so many epochs on ResNet-18."""
-    settings = [trained(method, epochs, train_set) for method in METHODS]
-    return [setting for setting in settings if setting in load("*")]
+    return [setting for method in METHODS if (setting := trained(method, epochs, train_set)) in load("*")]
 
 
 def against(reference: str, epochs: int, train_set: str = C10) -> list[Pair]:
@@ -100,7 +99,7 @@ def with_holm(differences: Mapping[str, Estimate | None], tested: Collection[str
 
 def paired(setting: Setting, reference: Setting, quantity: str, *, study: str = "*") -> Estimate | None:
     """Return the difference of the same networks, paired by seed; None with fewer than two seeds. study: see `load`."""
-    ours, theirs = (load(study)[side][quantity] for side in (setting, reference))
+    ours, theirs = (load(study)[side].get(quantity, {}) for side in (setting, reference))
     seeds = sorted(ours.keys() & theirs.keys())
     if len(seeds) < 2:
         return None
