@@ -108,6 +108,16 @@ def test_layers_that_fold_weights_for_evaluation_have_them_as_they_were():
     torch.testing.assert_close([inner.weight, outer.weight], before)
 
 
+def test_a_layer_in_two_places_has_the_mode_that_a_user_gave_it():
+    shared, last = nn.Linear(64, 64), nn.Linear(64, 3)
+    backbone = nn.Sequential(nn.Flatten(), nn.Sequential(shared), nn.Sequential(shared, last))
+    model = Classifier(backbone, RBFHead().build(3, 3), feature_dim=3).eval()
+    backbone[2].train()
+    shared.eval()
+    model.after_step(torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2]))
+    assert [part for part in model.modules() if part.training] == [backbone[2], last]
+
+
 def test_autocast_leaves_the_kernels_in_float32():
     torch.manual_seed(0)
     rbf, z = RBFHead().build(16, 3), torch.randn(4, 16)

@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,10 +22,10 @@ from regmixup.storage import read_rows, read_table
 from regmixup.study import evaluate_run as module
 from regmixup.study.evaluate_run import stored_rows
 from regmixup.study.figures import PAIRS, figure_data, find_images
+from regmixup.study.launchers import InTurn
 from regmixup.study.runner import run_study
 from regmixup.study.tasks import StudyJob, Task, attempt, find_tasks
 from regmixup.training.config import resolve
-from regmixup.training.reporting import Hooks
 from regmixup.training.run import Run
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
@@ -139,7 +140,11 @@ def test_a_display_counts_the_epochs_of_a_companion_first(companions, tmp_path):
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, title="dnn", planned=planned, run=runs[0], companion=runs[1])
     records = []
-    assert attempt(StudyJob(runs=tmp_path, root=root), task, CPU, Hooks(on_epoch=records.append)).error == ""
+    launcher = InTurn(CPU)
+    callbacks = {"on_step": None, "on_epoch": records.append, "of_mine": records}  # each may be None, as those of train
+    launcher.open(StudyJob(runs=tmp_path, root=root), SimpleNamespace(hooks=lambda *_: callbacks))
+    launcher.submit(task)
+    assert launcher.wait(0)[0].error == ""
     assert (task.epochs(), [record["epoch"] for record in records]) == (2, [1, 2])
     assert [record["loss"] for record in task.history()] == [record["loss"] for record in records]
 

@@ -127,3 +127,5 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
         for part, training in modes.items():  # from the outside in, as `train` sets the parts inside, too
             if part.training != training:
                 part.train(training)  # not the attribute: a layer that folds weights for evaluation takes them apart
+        for part, training in modes.items():  # one that stands in several places has the mode of the last by now
+            part.training = training
