@@ -56,8 +56,8 @@ html_theme_options = {
 }
 # Pages of the top level have no neighbours to list, and wide tables need the column.
 wide = [
-    "quickstart", "fine-tuning", "concepts", "results", "all-results", "claims", "log", "search", "genindex",
-    "py-modindex",
+    "quickstart", "fine-tuning", "concepts", "reliable", "results", "all-results", "claims", "log", "search",
+    "genindex", "py-modindex",
 ]  # fmt: skip
 html_sidebars = {name: [] for name in wide}
 project_copyright = "The regmixup authors, MIT licence"
@@ -95,19 +95,17 @@ def restructure(_app, what, _name, _obj, _options, lines):  # type: ignore[no-un
     lines[:] = [*out, ""]
 
 
+UNBROKEN = re.compile(r"(?<=±) |(?<=\(n) |(?<=\d,) (?=[−+\d])")
+"""Spaces in the cells of a table at which no line breaks: inside a mean with its spread, and inside an interval."""
+
+
 def prepare(_app, name, text):  # type: ignore[no-untyped-def]
     """Send links to the archived rows and to the cards to their pages; put a download into every notebook.
 
     A cell of a table breaks before its ± or its interval, not inside them.
     """
     text[0] = text[0].replace("../results/README.md", "archive.md").replace("](cards.toml)", "](cards/index.md)")
-    text[0] = re.sub(
-        r"(?m)^\|.*",
-        lambda line: re.sub(
-            r"(±|\(n|\[[-−+]?\d+\.\d+,|\d(?= epochs)|−(?= [a-z])|[a-z](?= \d+ [−|])) ", "\\1\N{NO-BREAK SPACE}", line[0]
-        ),
-        text[0],
-    )
+    text[0] = re.sub(r"(?m)^\|.*", lambda line: UNBROKEN.sub("\N{NO-BREAK SPACE}", line[0]), text[0])
     if name.startswith("notebooks/"):
         notebook, file = json.loads(text[0]), f"{name.removeprefix('notebooks/')}.ipynb"
         notebook["cells"][0]["source"] += [

@@ -154,7 +154,7 @@ def cell(setting: Setting, quantity: str, *, study: str = "*", interval: bool = 
     if mean.std is not None:
         spread = f" [{mean.low:.{digits}f}, {mean.high:.{digits}f}]" if interval else f" ± {mean.std:.{digits}f}"
     fewer = f" (n {mean.n[0]})" if mean.n[0] < num_seeds(setting, study) else ""
-    return f"{mean.value:.{digits}f}{spread}{fewer}"
+    return f"{mean.value:.{digits}f}{spread}{fewer}".replace("-", "−")
 
 
 def method_name(setting: Setting) -> str:

@@ -231,7 +231,7 @@ def test_the_leaderboards_have_students_intervals_over_the_seeds_in_the_archives
             reach = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
             expected = values.mean(), values.mean() - reach, values.mean() + reach
             shown, _, fewer = cell.partition(" (n ")
-            numbers = [float(number) for number in re.findall(r"-?\d+\.\d+", shown)]
+            numbers = [float(number.replace("−", "-")) for number in re.findall(r"−?\d+\.\d+", shown)]
             assert numbers == pytest.approx(expected, abs=0.501 * 10**-digits), (training, column)
             assert int(fewer.removesuffix(")") or n) == len(values)
             checked += 1
