@@ -101,9 +101,9 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
 
 def check_for_files(dataset: LabelledImages, config: TrainConfig) -> None:
     """Raise if images in memory are to be trained on with settings that have an effect on image files alone."""
-    for name in ("image_size", "crop_area", "color_jitter") if dataset.shape is not None else ():
-        value, default = getattr(config, name), getattr(TrainConfig, name)
-        if value != default and (name != "image_size" or value not in dataset.shape):  # their own size is no mistake
+    sides = dataset.shape or ()  # an image_size that they have is no mistake
+    for name in ("image_size", "crop_area", "color_jitter") if sides else ():
+        if (value := getattr(config, name)) not in ((default := getattr(TrainConfig, name)), *sides[1:]):
             contract = f"{name} must be {default} for {dataset.name}, whose images are in memory and keep their size"
             raise ValueError(f"{contract}, got {value}")
 
