@@ -111,6 +111,8 @@ def test_values_that_make_no_sense_are_refused(fields, message):
             "average_from and average_lr must be 0.75 and None unless average is set, got 0.5 and 0.05 with average",
         ),
         ({"magnitude": 5}, "magnitude must be 9 unless rand_augment is set, got 5 with rand_augment 0"),
+        ({"betas": (0.8, 0.9)}, r"betas must be \(0.9, 0.999\) unless optimizer is set, got \(0.8, 0.9\)"),
+        ({"milestones": (10, 20)}, r"milestones must be \(\) unless schedule is step, got \(10, 20\), cosine"),
     ],
 )
 def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored_one(fields, message):
@@ -118,6 +120,10 @@ def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored
     assert decode(TrainConfig, encode(config)) == config
     with pytest.raises(ValueError, match=message):
         resolve(config, torch.device("cpu"))
+
+
+def test_another_schedule_need_not_take_out_the_milestones_of_its_recipe():
+    resolve(configure("cifar10-wrn28-10", "dnn", schedule="cosine"), torch.device("cpu"))
 
 
 def test_a_recipe_is_found_by_name():

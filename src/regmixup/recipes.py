@@ -26,7 +26,12 @@ from regmixup.names import check_name
 BACKBONE = "timm/tf_efficientnet_lite0"
 """The network that `finetune` trains by default: 3.4 million weights, of layers that every runtime has."""
 
-_SETTINGS = {"sharpness": ("rho",), "average": ("average_from", "average_lr"), "rand_augment": ("magnitude",)}
+_SETTINGS = {
+    "sharpness": ("rho",),
+    "average": ("average_from", "average_lr"),
+    "rand_augment": ("magnitude",),
+    "optimizer": ("betas",),
+}
 """Fields that switch something on, with the fields that have an effect only then."""
 
 
@@ -209,6 +214,9 @@ class Recipe:
                     f"{' and '.join(changed)} must be {' and '.join(defaults)} unless {switch} is set, got "
                     f"{' and '.join(values)} with {switch} {getattr(self, switch)}"
                 )
+        # Whoever changes the schedule of a recipe need not take its milestones out.
+        if self.schedule != "step" and self.milestones not in {recipe.milestones for recipe in RECIPES.values()}:
+            raise ValueError(f"milestones must be () unless schedule is step, got {self.milestones}, {self.schedule}")
 
     def frozen_at(self, epoch: int) -> bool:
         """Return True if the head alone learns in an epoch, counted from 0."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import Subset
 
 from regmixup import data
 from regmixup.data.images import FolderSet, ImageSet, interpolate, luma, to_grey
@@ -129,6 +130,7 @@ def test_grey_and_class_names():
     found = data.from_dataset(pairs, "mine")
     assert found.images.shape == (3, 1, 5, 5)
     assert found.classes == ("cat", "dog")
+    assert data.from_dataset(Subset(Subset(pairs, [0, 2]), [1]), "mine").classes == ("cat", "dog")
 
 
 def test_floats_stay_in_the_unit_interval():

@@ -328,6 +328,13 @@ def test_no_augmentation_shows_the_whole_image(prepared):
         assert shown.getpixel((30, 30)) == (0, 255, 0)
 
 
+@pytest.mark.parametrize(("name", "value"), [("method", "regmixup"), ("lr", 0.1), ("batch_size", 8), ("epochs", 3)])
+def test_settings_of_training_are_refused_where_the_backbone_is_frozen(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be left out with freeze, .* no backbone, got {value}$"):
+        Request(freeze=True, **{name: value})
+    Request(freeze=True, **{name: getattr(Request, name)})
+
+
 def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "measure_pace", lambda *_: pytest.fail("the pace decides nothing here"))
     run, lines = finetune(folder, tmp_path, weights, epochs=None, freeze=True)

@@ -10,6 +10,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 import regmixup as rm
+from regmixup.training.config import TrainConfig
 from regmixup.training.loading import make_loaders, match_channels, train_transform
 from tests.training.short import BATCH, config
 
@@ -79,3 +80,12 @@ def test_cutout_comes_last():
         return pixels
 
     assert_alike(train_transform(ours, shape=None), twin)
+
+
+@pytest.mark.parametrize(("name", "value"), [("image_size", 32), ("crop_area", 0.5), ("color_jitter", 0.8)])
+def test_images_in_memory_refuse_settings_of_image_files(tmp_path, name, value):
+    default = getattr(TrainConfig, name)
+    message = rf"^{name} must be {default} for digits/train, whose images are in memory .*, got {value}$"
+    with pytest.raises(ValueError, match=message):
+        rm.train(rm.configure("digits", "dnn", epochs=1, **{name: value}), tmp_path, dry_run=True)
+    rm.train(rm.configure("digits", "dnn", epochs=1, image_size=8), tmp_path, dry_run=True)  # their own

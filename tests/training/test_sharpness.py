@@ -157,6 +157,19 @@ def test_weights_that_the_optimizer_gets_later_are_moved_like_the_first(friendly
     assert moved == [False, True]
 
 
+@pytest.mark.parametrize("returned", [None, 0.5, rm.ERM()])
+def test_a_closure_that_does_not_return_the_loss_is_refused_before_the_step(returned):
+    weight = torch.ones(2, requires_grad=True)
+
+    def closure():
+        weight.square().sum().backward()
+        return returned
+
+    with pytest.raises(ValueError, match=f"^closure must return the loss, a tensor, got {type(returned).__name__}$"):
+        SAM(torch.optim.SGD([weight], lr=0.1)).step(closure)
+    assert torch.equal(weight, torch.ones(2))
+
+
 def test_a_closure_without_a_backward_pass_is_refused():
     weight = torch.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match=r"^closure must call backward on its loss, got no gradient"):

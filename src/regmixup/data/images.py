@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import Subset
 
 from regmixup.data.decode import EXTENSIONS, Decoder, decode_all, open_rgb
 from regmixup.data.splits import generator_for
@@ -202,7 +203,7 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
 
     An image may be a PIL image, a NumPy array (H, W, C) or (H, W), or a tensor (C, H, W) or (H, W); all of one size.
     uint8 stays uint8; floating point must lie in [0, 1], so leave normalisation to the network. The class names are
-    the dataset's `classes` if it has them, else numbers.
+    the dataset's `classes` if it, or the one that it is a `Subset` of, has them, else numbers.
     """
     try:
         pairs = [dataset[index] for index in range(len(dataset))]
@@ -219,6 +220,8 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
             f"{name}: floating-point images must lie in [0, 1], got {float(pixels.min()):g} to "
             f"{float(pixels.max()):g}; remove normalisation from the dataset's transform"
         )
+    while isinstance(dataset, Subset):  # as of `random_split`
+        dataset = dataset.dataset
     classes = tuple(map(str, getattr(dataset, "classes", None) or range(max(labels) + 1)))
     if len(set(classes)) < len(classes):  # a model and a set are matched by these names
         raise ValueError(f"{name}: classes must have different names, got {classes}")

@@ -83,8 +83,9 @@ class Request:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.freeze and self.epochs:
-            raise ValueError(f"epochs must be 0 or not given with freeze, which trains no backbone, got {self.epochs}")
+        for name in ("epochs", "method", "lr", "batch_size") if self.freeze else ():
+            if (value := getattr(self, name)) and value != getattr(Request, name):
+                raise ValueError(f"{name} must be left out with freeze, which trains no backbone, got {value}")
         if self.tensorboard and find_spec("tensorboard") is None:
             raise ValueError("tensorboard must be installed for event files: pip install 'regmixup[tensorboard]'")
         if not self.init:

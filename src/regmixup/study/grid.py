@@ -3,7 +3,7 @@
     [grid.regmixup]
     objective.alpha = [10, 20]                                      a list: each value in turn
     objective.eta = [0.1, 1, 2]
-    "objective.first.eta, objective.second.eta" = [0.1, 1, 3]       several fields that change together
+    "objective.first.eta, objective.second.eta" = [0.1, 1, 3]       several fields that take the same value
     posthoc.predictive = "mean_field"                               no list: the same for all points
 
 All combinations are points. Tables in double brackets, [[grid.regmixup]], are grids of their own, one after the other:

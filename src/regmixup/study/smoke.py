@@ -49,8 +49,9 @@ STAND_INS = {
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 """Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
-_OF_SIZE = ("train_set", "network", "epochs", "warmup_epochs", "batch_size", "image_size", "cutout")
-_KEPT = {field.name for field in fields(recipes.Recipe)} - {*_OF_SIZE}
+_OF_SIZE = {"train_set", "network", "epochs", "warmup_epochs", "batch_size", "cutout"}
+_OF_FILES = {"image_size", "crop_area", "color_jitter"}
+_KEPT = {field.name for field in fields(recipes.Recipe)} - _OF_SIZE - _OF_FILES
 """The fields of a recipe that keep the values of a grid; other fields, such as the head, are kept anyway."""
 
 

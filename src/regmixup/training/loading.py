@@ -99,6 +99,15 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
     return channels, height, width
 
 
+def check_for_files(dataset: LabelledImages, config: TrainConfig) -> None:
+    """Raise if images in memory are to be trained on with settings that have an effect on image files alone."""
+    sides = dataset.shape or ()  # an image_size that they have is no mistake
+    for name in ("image_size", "crop_area", "color_jitter") if sides else ():
+        if (value := getattr(config, name)) not in ((default := getattr(TrainConfig, name)), *sides[1:]):
+            contract = f"{name} must be {default} for {dataset.name}, whose images are in memory and keep their size"
+            raise ValueError(f"{contract}, got {value}")
+
+
 def some_parts(dataset: LabelledImages, rows: range, decode: Decoder) -> Iterator[ImageSet]:
     """Yield the images of a dataset that lie in `rows`, a part at a time, see `FolderSet.parts`."""
     if len(rows) == len(dataset):  # which copies nothing

@@ -28,7 +28,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.loading import check_for_files, evaluation_transform, input_shape, make_loaders
 from regmixup.training.optim import make_optimizer, set_frozen, set_lr
 from regmixup.training.reporting import Hooks, Record, Tally, combine, means
 from regmixup.training.run import Run
@@ -64,6 +64,7 @@ class Training:
         self.run, self.dataset, self.device, self.ranks = run, dataset, device, ranks
         self.engine, self.workers = engine, workers
         self.config = config = run.config
+        check_for_files(dataset, config)
         # The network, with the weights that it starts from, if they are not random.
         self.shape = input_shape(dataset, config)  # channels, height and width of what it sees
         torch.manual_seed(seed_for(config.seed, "init"))

@@ -97,6 +97,8 @@ class SAM:
                 if generator is not None:
                     rewound.callback(generator.set_state, generator.get_state())
                 loss = closure()
+            if not isinstance(loss, Tensor):
+                raise ValueError(f"closure must return the loss, a tensor, got {type(loss).__name__}")
             with self.ascended():
                 closure()
         self.optimizer.step()
