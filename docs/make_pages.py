@@ -32,8 +32,12 @@ from regmixup.study.tasks import find_tasks  # noqa: E402
 
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 PARTS = ("objective", "constraint", "head", "posthoc", "train")
-COSTS = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.", "deep-ensemble": "Five times `dnn`."}
-"""Methods whose step is that of `dnn`."""
+COSTS = {
+    "kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.",
+    "deep-ensemble": "Five times `dnn`.",
+    "reliable": "Trains like `regmixup+regcutmix`; the average takes one more epoch of forward passes.",
+}
+"""Methods whose step is that of another one."""
 LAST_LINES = {
     "rbf": "model.after_step(x, y)  # after the optimizer's step\n",
     "gp": "model.finalize([x])  # after training: batches of train images\n",
