@@ -160,14 +160,14 @@ def compare(
 
 def _check(request: Request, against: str) -> None:
     """Raise unless the request suits a comparison with this method."""
-    check_method(replace(request, method=against))
-    if against == request.method:
-        raise ValueError(f"against must be another method than {request.method}, got {against}")
     if request.epochs == 0 or request.freeze:
         raise ValueError(
             "against compares methods that are trained for 1 epoch or more: leave out --freeze and --epochs 0, got "
             f"freeze {request.freeze} and epochs {request.epochs}"
         )
+    check_method(replace(request, method=against))
+    if against == request.method:
+        raise ValueError(f"against must be another method than {request.method}, got {against}")
     if (request.export, request.risk, request.ood) != (None, None, None):
         raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
     if request.score == AUTO:
