@@ -6,10 +6,9 @@ that script. A page is a list of sections, whichever of them the results have da
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
 
@@ -42,16 +41,8 @@ DRAWN = {
 """Sections that the script draws: the title of each, and the part of a setting's data that it needs."""
 
 
-def _later_fields() -> dict[str, Any]:
-    later: dict[str, Any] = {"plugins": [], **Recipe.retired}
-    for f in dataclasses.fields(Recipe):
-        if "introduced" in f.metadata:
-            default = f.metadata["introduced"]
-            later[f.name] = list(default) if isinstance(default, tuple) else default  # as JSON has it
-    return later
-
-
-LATER_FIELDS = _later_fields()
+_INTRODUCED = {f.name: f.metadata["introduced"] for f in fields(Recipe) if "introduced" in f.metadata}
+LATER_FIELDS = {"plugins": [], **Recipe.retired, **json.loads(json.dumps(_INTRODUCED))}
 """Fields of config.json that not every run has, with the values of those that lack them."""
 
 
