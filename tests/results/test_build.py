@@ -519,13 +519,6 @@ def test_the_matrix_of_trainings_and_scores_marks_what_stands_over_the_scores_of
     assert marked == {("coin", "MSP"), ("coin", "kNN")}
 
 
-def test_the_matrix_waits_for_plain_training(made_up_scores):
-    assert build.matrix() == ""
-    made_up_scores("coin")
-    build.load.cache_clear()
-    assert build.matrix() == ""
-
-
 def test_the_table_of_numbers_has_those_of_scores_under_keys_of_their_own(made_up_scores, tmp_path):
     made_up_scores("dnn", "coin")
     build.write_csv(tmp_path / "results.csv")
