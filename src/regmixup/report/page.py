@@ -130,19 +130,16 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     yield PageSection("sources", "Where the numbers came from", fill("study.html", "sources", facts))
 
 
-def drawn_sections(
-    data: Mapping[str, Any], *, study: bool, facts_of: Mapping[str, Mapping[str, object]] | None = None
-) -> list[PageSection]:
+def drawn_sections(data: Mapping[str, Any], *, study: bool, **facts: Mapping[str, object]) -> list[PageSection]:
     """Return the sections of the figures that some setting has data for.
 
-    study: speak of seeds and of the paper. facts_of: what else its template needs, by section.
+    study: speak of seeds and of the paper. facts: what else the template of a section needs, by its name.
     """
-    sections = []
-    for name, (title, needed) in DRAWN.items():
-        if any(any(setting[needed]) for setting in data["settings"]):
-            facts = facts_of.get(name, {}) if facts_of is not None else {}
-            sections.append(PageSection(name, title, fill("figures.html", name, study=study, **facts)))
-    return sections
+    return [
+        PageSection(name, title, fill("figures.html", name, study=study, **facts.get(name, {})))
+        for name, (title, needed) in DRAWN.items()
+        if any(any(setting[needed]) for setting in data["settings"])
+    ]
 
 
 def sources(setting: Setting) -> dict[str, str]:
