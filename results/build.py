@@ -240,12 +240,6 @@ def equal_cost(columns: Sequence[str], compared: Iterable[Compared] = EQUAL_COST
     return difference_table("data | equal | method and epochs", lines, columns, shown=shown)
 
 
-def confirmation() -> str:
-    """Return the means of `reliable-confirm`."""
-    settings = sorted(load(CONFIRM), key=lambda setting: (setting.family, METHODS.index(setting.method)))
-    return means(settings, CONFIRMED, study=CONFIRM)
-
-
 def confirmation_differences() -> str:
     """Return the differences of `reliable-confirm`, with Holm's correction over the primary ones of a line.
 
@@ -345,7 +339,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "headline": lambda: means(
         [*archived(100)[:2], *LONGER[:2], *archived(200, C100)[:2]], (*QUALITY[:2], NEAR[0], "ECE", "NLL", "Brier")
     ),
-    "confirmation": confirmation,
+    "confirmation": lambda: means(
+        sorted(load(CONFIRM), key=lambda one: (one.family, METHODS.index(one.method))), CONFIRMED, study=CONFIRM
+    ),
     "confirmation-differences": confirmation_differences,
     "at-equal-cost": lambda: without_data(equal_cost((*QUALITY[:4], *NEAR), short=True)),
     "equal-cost": lambda: equal_cost(QUALITY),

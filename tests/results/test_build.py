@@ -387,7 +387,7 @@ def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_tha
     assert (TESTED[0], "shift accuracy") not in standing(p_values)
     of_line = {column: p_values[TESTED[0], column] for column in build.CONFIRMED}
     assert "shift accuracy" not in standing(of_line)
-    header, lines = cells_of(build.confirmation())
+    header, lines = cells_of(build.TABLES["confirmation"]())
     assert [line[4] for line in lines] == ["5"] * 4
     assert lines[2][header.index("NLL")] == f"{made_up_values('', 'the coin', 'NLL').mean():.3f} ± 0.002"
     build.write_csv(tmp_path / "results.csv")
@@ -400,9 +400,9 @@ def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_tha
 
 
 def test_the_confirmation_grows_and_tests_nothing_before_all_seeds_are_there(archive_confirmation):
-    assert len(build.confirmation().splitlines()) == len(build.confirmation_differences().splitlines()) == 2
+    assert len(build.TABLES["confirmation"]().splitlines()) == len(build.confirmation_differences().splitlines()) == 2
     archive_confirmation("reliable-confirm", [10], ["reliable"])
-    assert [line[1] for line in cells_of(build.confirmation())[1]] == ["reliable, 100 epochs"]
+    assert [line[1] for line in cells_of(build.TABLES["confirmation"]())[1]] == ["reliable, 100 epochs"]
     assert cells_of(build.confirmation_differences())[1] == []
     archive_confirmation("reliable-confirm", range(10, 14), ["reliable"])
     archive_confirmation("reliable-confirm", range(10, 15), ["plain"])
