@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import claims
@@ -89,9 +90,9 @@ def pairs() -> list[Pair]:
 
 
 def score_pairs() -> list[Pair]:
-    """Return every training of `scores` and its plain training, which leads; none before that one is archived."""
+    """Return every training of `scores` and its plain training, which leads."""
     settings = sorted(load("scores"), key=lambda setting: [*METHODS, setting.method].index(setting.method))
-    return [(setting, settings[0]) for setting in settings if settings[0].method == "dnn"]
+    return [(setting, settings[0]) for setting in settings]
 
 
 def confirmed_pairs() -> list[Pair]:
@@ -239,13 +240,6 @@ def equal_cost(columns: Sequence[str], compared: Iterable[Compared] = EQUAL_COST
     return difference_table("data | equal | method and epochs", lines, columns, shown=shown)
 
 
-def confirmation() -> str:
-    """Return the means of `reliable-confirm`."""
-    methods_of = ("dnn", "regmixup", COIN, "reliable", "deep-ensemble")
-    settings = sorted(load(CONFIRM), key=lambda setting: (setting.family, methods_of.index(setting.method)))
-    return means(settings, CONFIRMED, study=CONFIRM)
-
-
 def confirmation_differences() -> str:
     """Return the differences of `reliable-confirm`, with Holm's correction over the primary ones of a line.
 
@@ -263,7 +257,7 @@ def confirmation_differences() -> str:
 
 
 def matrix() -> str:
-    """Return near-OOD AUROC on OpenOOD's lists by score and training of `scores`; nothing before its first archives.
+    """Return near-OOD AUROC on OpenOOD's lists by score and training of `scores`.
 
     A bold one differs from plain training by the same score, after Holm's correction over the scores of a training.
     """
@@ -274,7 +268,7 @@ def matrix() -> str:
         cells = [_marked(cell(ours, quantity, study="scores"), tested.get(quantity)) for quantity in quantities]
         columns.append([f"{title(ours)}, n {num_seeds(ours, 'scores')}", *cells])
     heads, *lines = zip(["near-OOD list AUROC by", *ALL_SCORES], *columns, strict=True)
-    return markdown_table(heads, lines) if columns else ""
+    return markdown_table(heads, lines)
 
 
 def statistics() -> str:
@@ -345,7 +339,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "headline": lambda: means(
         [*archived(100)[:2], *LONGER[:2], *archived(200, C100)[:2]], (*QUALITY[:2], NEAR[0], "ECE", "NLL", "Brier")
     ),
-    "confirmation": confirmation,
+    "confirmation": lambda: means(
+        sorted(load(CONFIRM), key=lambda one: (one.family, METHODS.index(one.method))), CONFIRMED, study=CONFIRM
+    ),
     "confirmation-differences": confirmation_differences,
     "at-equal-cost": lambda: without_data(equal_cost((*QUALITY[:4], *NEAR), short=True)),
     "equal-cost": lambda: equal_cost(QUALITY),
@@ -368,8 +364,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "matrix": matrix,
     "statistics": statistics,
     "others": others,
-    "claims-paper": claims.papers_table,
-    **{f"claims-{kind}": partial(claims.table, kind) for kind in claims.CLAIMS},
+    "claims-paper": lambda: claims.table(chain.from_iterable(claims.CLAIMS.values()), at_papers=True),
+    **{f"claims-{kind}": partial(claims.table, of_kind) for kind, of_kind in claims.CLAIMS.items()},
 }  # fmt: skip
 """The tables by the names that pages call them."""
 

@@ -8,7 +8,7 @@ undecided. Detection is compared by one score for both methods, which the table 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from archives import FAMILIES, OTHER_CIFAR, SCORES, Setting, load, num_seeds, quantities, settings_of
@@ -148,22 +148,14 @@ CLAIMS = {
 """The claims by the table of the page that they stand in."""
 
 
-def papers_table() -> str:
-    """Return the verdicts at the paper's own settings, for the claims that are tested there."""
-    asked = {claim: claim.pairs(at_papers=True) for of_kind in CLAIMS.values() for claim in of_kind}
-    return _table({claim: pairs for claim, pairs in asked.items() if pairs})
-
-
-def table(kind: str) -> str:
-    """Return the verdicts of a kind of claims at the longest training on each dataset."""
-    return _table({claim: claim.pairs(at_papers=False) for claim in CLAIMS[kind]})
-
-
-def _table(asked: Mapping[Claim, Mapping[str, Pair]]) -> str:
-    """Return a line per claim and a column per setting."""
+def table(claims: Iterable[Claim], *, at_papers: bool = False) -> str:
+    """Return the verdicts, a line per claim and a column per setting; at the paper's, of what is asked there alone."""
+    asked = {claim: claim.pairs(at_papers=at_papers) for claim in claims}
     heads = [*dict.fromkeys(head for pairs in asked.values() for head in pairs)]
     lines = []
     for claim, pairs in asked.items():
+        if at_papers and not pairs:
+            continue
         text = f"{claim.text}, by {claim.by}" if claim.by else claim.text
         cells = (_cell(claim, pairs[head]) if head in pairs else "–" for head in heads)
         lines.append([f"{text}<br>{claim.place}", *cells])

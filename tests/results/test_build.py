@@ -387,7 +387,7 @@ def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_tha
     assert (TESTED[0], "shift accuracy") not in standing(p_values)
     of_line = {column: p_values[TESTED[0], column] for column in build.CONFIRMED}
     assert "shift accuracy" not in standing(of_line)
-    header, lines = cells_of(build.confirmation())
+    header, lines = cells_of(build.TABLES["confirmation"]())
     assert [line[4] for line in lines] == ["5"] * 4
     assert lines[2][header.index("NLL")] == f"{made_up_values('', 'the coin', 'NLL').mean():.3f} ± 0.002"
     build.write_csv(tmp_path / "results.csv")
@@ -400,9 +400,9 @@ def test_the_confirmation_tests_its_primaries_line_by_line_without_the_seeds_tha
 
 
 def test_the_confirmation_grows_and_tests_nothing_before_all_seeds_are_there(archive_confirmation):
-    assert len(build.confirmation().splitlines()) == len(build.confirmation_differences().splitlines()) == 2
+    assert len(build.TABLES["confirmation"]().splitlines()) == len(build.confirmation_differences().splitlines()) == 2
     archive_confirmation("reliable-confirm", [10], ["reliable"])
-    assert [line[1] for line in cells_of(build.confirmation())[1]] == ["reliable, 100 epochs"]
+    assert [line[1] for line in cells_of(build.TABLES["confirmation"]())[1]] == ["reliable, 100 epochs"]
     assert cells_of(build.confirmation_differences())[1] == []
     archive_confirmation("reliable-confirm", range(10, 14), ["reliable"])
     archive_confirmation("reliable-confirm", range(10, 15), ["plain"])
@@ -517,13 +517,6 @@ def test_the_matrix_of_trainings_and_scores_marks_what_stands_over_the_scores_of
     assert 0.05 > p_values["entropy"] > 0.05 / (len(p_values) - 2)
     marked = {(name, score) for score, cells in table.items() for name, cell in cells.items() if cell[0] == "*"}
     assert marked == {("coin", "MSP"), ("coin", "kNN")}
-
-
-def test_the_matrix_waits_for_plain_training(made_up_scores):
-    assert build.matrix() == ""
-    made_up_scores("coin")
-    build.load.cache_clear()
-    assert build.matrix() == ""
 
 
 def test_the_table_of_numbers_has_those_of_scores_under_keys_of_their_own(made_up_scores, tmp_path):

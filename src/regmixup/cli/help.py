@@ -88,7 +88,7 @@ def _write_help(console: Console, verb: str, args: Sequence[str]) -> None:
 
 def _train_defaults(args: Sequence[str]) -> dict[str, object]:
     """Return the defaults of the recipe and the method that the words choose."""
-    recipe, method = choose_recipe(args), value_of("--method", args) or "regmixup"
+    recipe, method = chosen(args)
     changed = dict(methods.get(method).at(recipe).train)
     return vars(recipes.get(recipe)) | changed | {"recipe": recipe, "method": method}
 
@@ -104,11 +104,11 @@ def _print_objective(console: Console, method: str, recipe: object) -> None:
             print_group(console, f"of the method {method}", fields, objective.fields)
 
 
-def choose_recipe(args: Sequence[str]) -> str:
-    """Return the recipe that --recipe names. Without it: digits, or the one for files where a folder is trained on."""
+def chosen(args: Sequence[str]) -> tuple[str, str]:
+    """Return the recipe and method that the words name. The default recipe is another one for a folder of images."""
     train_set = get(value_of("--train-set", args) or "")
-    from_files = train_set is not None and train_set.is_folder
-    return value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
+    usual = "imagenet-resnet50" if train_set is not None and train_set.is_folder else "digits"
+    return value_of("--recipe", args) or usual, value_of("--method", args) or "regmixup"
 
 
 def value_of(flag: str, args: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -110,8 +110,8 @@ class Predictor(Facts):
         normalize = plain_normalize(normalize)
         module = Deployable(copy.deepcopy(unwrapped(model)), normalize=normalize)
         batches = (pair_of(batch, "validation_loader") for batch in validation_loader)
-        logits, labels, shape, are_pixels = _forward(module, batches, "validation_loader", normalize=normalize)
-        validation, classes = Predictions(logits, labels), logits.shape[1]
+        validation, shape, are_pixels = _forward(module, batches, "validation_loader", normalize=normalize)
+        classes = validation.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
@@ -335,15 +335,6 @@ def as_deployed(predictions: Predictions) -> Predictions:
     return MeanField()(predictions) if predictions.logit_variance is not None else predictions
 
 
-class _Forwarded(NamedTuple):
-    """Logits (N, K) and labels (N,), the shape of an input, and whether all inputs are pixels: uint8 or in [0, 1]."""
-
-    logits: Tensor
-    labels: Tensor
-    shape: tuple[int, ...]
-    are_pixels: bool
-
-
 @torch.no_grad()
 def _forward(
     module: Deployable,
@@ -352,8 +343,11 @@ def _forward(
     *,
     shape: tuple[int, ...] | None = None,
     normalize: Normalization | None = None,
-) -> _Forwarded:
-    """Forward batches (x, y). name: of the argument they come from. shape: of every x; default, that of the first."""
+) -> tuple[Predictions, tuple[int, ...], bool]:
+    """Return logits and labels of batches (x, y), the shape of an x, and whether all x are pixels: uint8 or in [0, 1].
+
+    name: of the argument they come from. shape: of every x; default, that of the first.
+    """
     device, logits, labels, are_pixels = weights_device(module), [], [], True
     for x, y in batches:
         _check_dtype(f"inputs of {name}", x)
@@ -370,14 +364,15 @@ def _forward(
         raise ValueError(f"{name} must hold at least one batch, got none")
     collected = torch.cat(logits)
     refuse_probs(collected, "the model's logits", remedy="leave out its softmax")
-    return _Forwarded(collected, torch.cat(labels), shape, are_pixels)
+    return Predictions(collected, torch.cat(labels)), shape, are_pixels
 
 
 def _forward_ood(module: Deployable, ood: Iterable[Any], shape: tuple[int, ...]) -> Tensor:
     """Return the logits of batches, or of a Dataset, whose labels do not count. shape: of the validation inputs."""
     batches = DataLoader(ood, batch_size=256) if isinstance(ood, Dataset) else ood
     pairs = (pair_of(batch, "ood", labelled=False) for batch in batches)
-    return _forward(module, pairs, "ood", shape=shape).logits
+    predicted, _, _ = _forward(module, pairs, "ood", shape=shape)
+    return predicted.logits
 
 
 def _check_dtype(name: str, x: Tensor) -> None:

@@ -115,7 +115,6 @@ def score_curves(test: Predictions, scores: SetScores) -> dict[str, dict[str, An
         for dataset, pair in scores.pairs.items():
             if name in pair.outside:
                 sets[dataset] = pair.outside[name]
-            if name in pair.outside and name in pair.inside:
                 roc[dataset] = roc_at(pair.inside[name], pair.outside[name])
         low, high = _spread(sets.values())
         curves[name] = {

@@ -112,14 +112,12 @@ class Aggregation:
     labels: every method that has a row, in order of appearance.
     """
 
-    def __init__(self, rows: Iterable[Row], design: Design | None = None) -> None:
+    def __init__(self, rows: Sequence[Row], design: Design | None = None) -> None:
         self.design = design or Design()
+        self.labels = list(dict.fromkeys(row.method for row in rows))
         self._rows: dict[Quantity, dict[str, list[Row]]] = {}
-        labels: dict[str, None] = {}
         for row in rows:
             self._rows.setdefault(row.quantity, {}).setdefault(row.method, []).append(row)
-            labels[row.method] = None
-        self.labels = list(labels)
 
     @property
     def quantities(self) -> list[Quantity]:

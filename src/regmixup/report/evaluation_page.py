@@ -107,11 +107,12 @@ def models_page(
         images_of.pop(test.dataset, None)  # shown as mistakes, so not among the examples
     data = _page_data(measured, images_of, classes, score, history)
     first = [*answers.sections()] if answers is not None else []
-    facts_of: dict[str, dict[str, object]] = {
-        "detection": {"alone": len(measured.models) == 1},
-        "calibration": {"few": len(test) if len(test) < _FEWEST_DRAWN else 0},
-    }
-    drawn = drawn_sections(data, study=False, facts_of=facts_of)
+    drawn = drawn_sections(
+        data,
+        study=False,
+        detection={"alone": len(measured.models) == 1},
+        calibration={"few": len(test) if len(test) < _FEWEST_DRAWN else 0},
+    )
     summary = _summary_table(measured, summarize(measured, score, errors_by))
     parts = [
         *first,

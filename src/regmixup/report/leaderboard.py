@@ -81,7 +81,7 @@ def leaderboard(setting: Setting) -> Leaderboard:
         minutes = sum(run.provenance["seconds"] for run in runs) / len(runs) / 60
         measured = [_measured(setting, column, label) for column in columns]
         lines[label] = [*measured, _images_forwarded(runs[0]), ShownValue(minutes, f"{minutes:.1f}", "")]
-    devices = ", ".join(sorted({str(run.provenance.get("device", "?")) for run in setting.runs}))
+    devices = ", ".join(sorted({str(run.provenance["device"]) for run in setting.runs}))
     units = units_of({column.title: column.metric for column in columns})
     caption = (
         f"{setting.title}: mean over seeds ({_listed_seeds(setting)}), below it the 95 % interval of the mean, "

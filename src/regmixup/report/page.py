@@ -6,10 +6,9 @@ that script. A page is a list of sections, whichever of them the results have da
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
 
@@ -42,16 +41,8 @@ DRAWN = {
 """Sections that the script draws: the title of each, and the part of a setting's data that it needs."""
 
 
-def _later_fields() -> dict[str, Any]:
-    later: dict[str, Any] = {"plugins": [], **Recipe.retired}
-    for f in dataclasses.fields(Recipe):
-        if "introduced" in f.metadata:
-            default = f.metadata["introduced"]
-            later[f.name] = list(default) if isinstance(default, tuple) else default  # as JSON has it
-    return later
-
-
-LATER_FIELDS = _later_fields()
+_INTRODUCED = {f.name: f.metadata["introduced"] for f in fields(Recipe) if "introduced" in f.metadata}
+LATER_FIELDS = {"plugins": [], **Recipe.retired, **json.loads(json.dumps(_INTRODUCED))}
 """Fields of config.json that not every run has, with the values of those that lack them."""
 
 
@@ -139,19 +130,16 @@ def _sections(results: Results, tables: Sequence[Sequence[Table]], data: Mapping
     yield PageSection("sources", "Where the numbers came from", fill("study.html", "sources", facts))
 
 
-def drawn_sections(
-    data: Mapping[str, Any], *, study: bool, facts_of: Mapping[str, Mapping[str, object]] | None = None
-) -> list[PageSection]:
+def drawn_sections(data: Mapping[str, Any], *, study: bool, **facts: Mapping[str, object]) -> list[PageSection]:
     """Return the sections of the figures that some setting has data for.
 
-    study: speak of seeds and of the paper. facts_of: what else its template needs, by section.
+    study: speak of seeds and of the paper. facts: what else the template of a section needs, by its name.
     """
-    sections = []
-    for name, (title, needed) in DRAWN.items():
-        if any(any(setting[needed]) for setting in data["settings"]):
-            facts = facts_of.get(name, {}) if facts_of is not None else {}
-            sections.append(PageSection(name, title, fill("figures.html", name, study=study, **facts)))
-    return sections
+    return [
+        PageSection(name, title, fill("figures.html", name, study=study, **facts.get(name, {})))
+        for name, (title, needed) in DRAWN.items()
+        if any(any(setting[needed]) for setting in data["settings"])
+    ]
 
 
 def sources(setting: Setting) -> dict[str, str]:

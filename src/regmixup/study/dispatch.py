@@ -38,16 +38,16 @@ def dispatch(
         for outcome in outcomes:
             index = outcome.task.index
             running.remove(index)
-            if not outcome.held:
+            if outcome.held:
+                aside.add(index)
+                if budget is None and index not in warned:
+                    warn_user(f"{outcome.task.title} waits: {outcome.held}")
+                    warned.add(index)
+            else:
                 del left[index]
                 aside.clear()
                 _show_end(progress, outcome)
                 yield outcome
-                continue
-            aside.add(index)
-            if budget is None and index not in warned:
-                warn_user(f"{outcome.task.title} waits: {outcome.held}")
-                warned.add(index)
         if not outcomes and budget is None:
             aside.clear()
         _show_running(progress, [left[index] for index in sorted(running)])

@@ -203,14 +203,12 @@ def collect(study: Study, runs: Path, into: Path | None = None) -> Path:
             f"study with these choices, {folder}-selected"
         )
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
-    tasks: list[Task] = []
-    done: list[Task] = []
+    on_devices = []
     for device in (torch.device("cuda"), torch.device("cpu")):
         with suppress(ValueError):  # a precision that this kind of device does not have
-            on_device = find_tasks(plan, runs.absolute(), device, archives)
-            done_on_device = [task for task in on_device if task.done]
-            if len(done_on_device) > len(done):
-                tasks, done = on_device, done_on_device
+            on_devices.append(find_tasks(plan, runs.absolute(), device, archives))
+    tasks = max(on_devices, key=lambda tasks: sum(task.done for task in tasks), default=[])
+    done = [task for task in tasks if task.done]
     if not done:
         raise ValueError(
             f"runs must hold results of the study {study.source or study.name}, got {runs}: no run of it is done there"

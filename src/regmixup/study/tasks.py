@@ -16,7 +16,7 @@ from regmixup.storage import InUseError
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.evaluate_run import evaluate_run, stored_rows
 from regmixup.study.planned_run import PlannedRun
-from regmixup.training.config import resolve
+from regmixup.training.config import plugins_of, resolve
 from regmixup.training.engine import Engine
 from regmixup.training.reporting import Hooks, Record
 from regmixup.training.run import Run
@@ -176,9 +176,9 @@ def _complete(job: StudyJob, task: Task, device: torch.device, hooks: Hooks) -> 
 
 def _train(job: StudyJob, run: Run, device: torch.device, hooks: Hooks) -> Run:
     """Train a run, or read it if it is trained."""
-    now = resolve(run.config, device)
-    if now != run.config:  # a process that starts late imports what is there then
-        names = ", ".join(sorted({origin.name for origin in {*now.plugins} ^ {*run.config.plugins}}))
+    now = plugins_of(run.config)
+    if now != run.config.plugins:  # a process that starts late imports what is there then
+        names = ", ".join(sorted({origin.name for origin in {*now} ^ {*run.config.plugins}}))
         raise ValueError(
             f"plugins must be as when the study began, got another source of {names}: start it again "
             "(for Ray, a plugin must hold what a script or notebook defines)"
