@@ -263,10 +263,10 @@ def get(name: str) -> Dataset | None:
     """
     if name.startswith("folder:") and name != "folder:":
         return folder_record(name)
+    if not name.startswith("path:"):
+        return DATASETS.get(name)
     source = DATASETS.get(name.removeprefix("path:"))
-    if source is None or not name.startswith("path:"):
-        return source
-    return replace(source, name=name, role="shifted", images=20_000)  # 1,000 pairs at 20 lambdas
+    return replace(source, name=name, role="shifted", images=20_000) if source else None  # 1,000 pairs, 20 lambdas
 
 
 def find(name: str, what: str = "dataset") -> Dataset:

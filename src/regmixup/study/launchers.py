@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from regmixup.config import Checked, NotNegative, Positive, values_of
+from regmixup.config import Checked, NotNegative, Positive
 from regmixup.run_folder import write_failure
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
 from regmixup.training.engine import check_present, choose_device
@@ -63,8 +63,7 @@ class InTurn:
 
     def submit(self, task: Task) -> None:
         given = self.progress.hooks(task.title, task.epochs()) if self.progress is not None else {}
-        hooks = Hooks.given(*(given.get(name) for name in values_of(Hooks())))
-        self.ended.append(attempt(self.job, task, self.device, hooks))
+        self.ended.append(attempt(self.job, task, self.device, Hooks(**given)))
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
         ended, self.ended = self.ended, []

@@ -107,7 +107,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
 
     A group that exists already is used. One that is made here stays until the program ends.
     """
-    if not (dist.is_available() and dist.is_initialized()):
+    if not dist.is_initialized():
         if world_size() == 1:
             yield Ranks()
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
@@ -26,12 +25,9 @@ class Guard:
 
     def __init__(self, device: torch.device, ranks: Ranks, *, buffers: Iterable[Tensor] = ()) -> None:
         self.ranks = ranks
-        self._buffers: dict[torch.dtype, list[Tensor]] = defaultdict(list)
-        for buffer in buffers:
-            if buffer.is_floating_point():
-                self._buffers[buffer.dtype].append(buffer)
-        # A mask may have infinite numbers from the start.
-        self._unbounded = {dtype: ~torch.isfinite(flattened(group)) for dtype, group in self._buffers.items()}
+        self._buffers = [buffer for buffer in buffers if buffer.is_floating_point()]
+        if self._buffers:  # a mask may have infinite numbers from the start
+            self._unbounded = ~torch.isfinite(flattened(self._buffers))
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
 
@@ -39,8 +35,8 @@ class Guard:
         """Check a step's losses, gradients and buffers; return the norm of the gradient, for whoever clips it."""
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         sound = torch.isfinite(torch.stack([norm.float(), *(loss.detach().float() for loss in losses)])).all()
-        for dtype, group in self._buffers.items():
-            sound &= (torch.isfinite(flattened(group)) | self._unbounded[dtype]).all()
+        if self._buffers:
+            sound &= (torch.isfinite(flattened(self._buffers)) | self._unbounded).all()
         bad = (~sound).float()
         self.ranks.largest(bad)
         self.bad_step.copy_(torch.where((self.bad_step < 0) & (bad > 0), self.step, self.bad_step))

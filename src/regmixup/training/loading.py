@@ -101,9 +101,12 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
 
 def check_for_files(dataset: LabelledImages, config: TrainConfig) -> None:
     """Raise if images in memory are to be trained on with settings that have an effect on image files alone."""
-    sides = dataset.shape or ()  # an image_size that they have is no mistake
-    for name in ("image_size", "crop_area", "color_jitter") if sides else ():
-        if (value := getattr(config, name)) not in ((default := getattr(TrainConfig, name)), *sides[1:]):
+    if dataset.shape is None:
+        return
+    for name in ("image_size", "crop_area", "color_jitter"):
+        value, default = getattr(config, name), getattr(TrainConfig, name)
+        is_their_size = name == "image_size" and value in dataset.shape[1:]
+        if value != default and not is_their_size:
             contract = f"{name} must be {default} for {dataset.name}, whose images are in memory and keep their size"
             raise ValueError(f"{contract}, got {value}")
 
