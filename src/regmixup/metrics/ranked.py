@@ -3,8 +3,6 @@
 Every metric that depends on an order is computed from `Ranked` samples. They are sorted once; the weights of a
 bootstrap resample only change how much lies before each place. A metric of samples with weights (R, N) returns R
 values, (R,), each that of the samples repeated so often; without weights it returns one value, a float.
-
-On the CPU, taking columns goes through NumPy, which is several times as fast as torch there.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,7 +82,5 @@ class Ranked:
 
 
 def take_columns(rows: Tensor, order: Tensor) -> Tensor:
-    """Return (R, N) with its columns in the given order."""
-    if rows.device.type != "cpu":
-        return rows.index_select(1, order)
-    return torch.from_numpy(np.take(rows.numpy(), order.numpy(), axis=1))
+    """Return the columns of (R, N) with these numbers (M,), (R, M)."""
+    return rows.gather(1, order.expand(len(rows), -1))  # on a CPU twice as fast as `index_select`
