@@ -64,9 +64,7 @@ def aurc(scores: Tensor | ScorePair, correct: Tensor | None = None) -> Value:
     harmonic = torch.cat([ranks.new_zeros(1), ranks.reciprocal().cumsum(0)])
 
     def area(rank: Tensor) -> Tensor:
-        # index_select is several times as fast as harmonic[rank].
-        tail = harmonic.index_select(0, rank.long().flatten()).view(rank.shape)
-        return rank * (1 + harmonic[total.long()] - tail)
+        return rank * (1 + harmonic.take(total.long()) - harmonic.take(rank.long()))
 
     mean_over_ties = (area(last) - area(first)) / (last - first).clamp(min=1)
     return pair.result((wrong.times * mean_over_ties).sum(dim=1, keepdim=True) / total)
