@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from regmixup.config import Checked, NotNegative, Positive
+from regmixup.config import Checked, NotNegative, Positive, values_of
 from regmixup.run_folder import write_failure
 from regmixup.study.tasks import StudyJob, Task, TaskOutcome, attempt
 from regmixup.training.engine import check_present, choose_device
@@ -63,7 +63,8 @@ class InTurn:
 
     def submit(self, task: Task) -> None:
         given = self.progress.hooks(task.title, task.epochs()) if self.progress is not None else {}
-        self.ended.append(attempt(self.job, task, self.device, Hooks(**given)))
+        hooks = Hooks.given(*(given.get(name) for name in values_of(Hooks())))
+        self.ended.append(attempt(self.job, task, self.device, hooks))
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
         ended, self.ended = self.ended, []
