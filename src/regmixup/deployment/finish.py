@@ -30,7 +30,7 @@ from regmixup.types import Predictions
 
 _METRICS = ("accuracy", "ece", "nll", "brier")
 _SHARES = (0.95, 0.8, 0.5)
-"""Of validation images, that thresholds beside the chosen one accept."""
+"""Shares of the validation images that thresholds beside the chosen one accept."""
 _COMPARED = {"max_probability": "probability before the temperature", "entropy": "entropy", "energy": "energy"}
 """Words for what a threshold on a score compares, where "the ... score" would not do."""
 

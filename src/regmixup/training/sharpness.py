@@ -48,7 +48,7 @@ class SAM:
     """
 
     prefix = "sharpness."
-    """Of its tensors in a checkpoint."""
+    """Begins the names of its tensors in a checkpoint."""
 
     def __init__(
         self,
