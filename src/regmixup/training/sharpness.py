@@ -48,7 +48,7 @@ class SAM:
     """
 
     prefix = "sharpness."
-    """Begins the names of its tensors in a checkpoint."""
+    """Prefix of the names of its tensors in a checkpoint."""
 
     def __init__(
         self,
