@@ -88,7 +88,7 @@ def _write_help(console: Console, verb: str, args: Sequence[str]) -> None:
 
 def _train_defaults(args: Sequence[str]) -> dict[str, object]:
     """Return the defaults of the recipe and the method that the words choose."""
-    recipe, method = chosen(args)
+    recipe, method = recipe_and_method(args)
     changed = dict(methods.get(method).at(recipe).train)
     return vars(recipes.get(recipe)) | changed | {"recipe": recipe, "method": method}
 
@@ -104,7 +104,7 @@ def _print_objective(console: Console, method: str, recipe: object) -> None:
             print_group(console, f"of the method {method}", fields, objective.fields)
 
 
-def chosen(args: Sequence[str]) -> tuple[str, str]:
+def recipe_and_method(args: Sequence[str]) -> tuple[str, str]:
     """Return the recipe and method that the words name. The default recipe is another one for a folder of images."""
     train_set = get(value_of("--train-set", args) or "")
     usual = "imagenet-resnet50" if train_set is not None and train_set.is_folder else "digits"

@@ -15,7 +15,7 @@ from tyro.conf import AvoidSubcommands, FlagCreatePairsOff, arg
 
 from regmixup import data
 from regmixup.augmentations import AUGMENTATIONS, build
-from regmixup.cli.help import chosen, value_of
+from regmixup.cli.help import recipe_and_method, value_of
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.config import encode, values_of
@@ -131,7 +131,7 @@ def main(args: Sequence[str]) -> None:
 
 def _defaults(args: Sequence[str]) -> TrainVerb:
     """Return the defaults of all flags. Words such as --head gp choose parts by name, whose fields are flags, too."""
-    recipe, method = chosen(args)
+    recipe, method = recipe_and_method(args)
     parts = {flag: value for flag in ("head", "constraint") if (value := value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
     objective = _with_transform(config.objective, value_of("--transform", args))
