@@ -56,10 +56,13 @@ class Claim:
         ours, theirs = (NAMES.get(name, f"`{name}`") for name in (self.method, self.reference))
         if self.margin is not None:
             return f"{ours} is within {self.margin:g} points of {theirs} in accuracy"
-        kind, with_t, _ = self.quantities[0].partition(" with T")
-        named = {"accuracy": "more accurate", "AdaECE": "better calibrated", FISHER[0]: "better separated (Fisher)"}
-        shifted = " under corruption" if kind.startswith(("shift", "Fisher")) else ""
-        better = named.get(kind.removeprefix("shift "), "better at detection") + with_t + shifted
+        better = {
+            "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
+            "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
+            "AdaECE with T": "better calibrated with T",
+            "shift AdaECE with T": "better calibrated with T under corruption",
+            FISHER[0]: "better separated (Fisher) under corruption",
+        }.get(self.quantities[0], "better at detection")  # fmt: skip
         if self.worse:
             better = better.replace("more accurate", "less accurate").replace("better", "worse")
         return f"{ours} is {better} than {theirs}"
@@ -195,11 +198,13 @@ def _papers(claim: Claim, pair: Pair) -> list[str]:
 
     Each method by its own score, so none stands beside a comparison by MSP. A network of the paper has its own alone.
     """
+    if claim.by == "MSP":
+        return []
     texts = []
-    for network in {pair[0].network} & PAPERS_NETWORKS.keys() or PAPERS_NETWORKS:
+    for network in [pair[0].network] if pair[0].network in PAPERS_NETWORKS else PAPERS_NETWORKS:
         sides = [replace(side, network=network) for side in pair]
         differences = [papers_difference(*sides, quantity) for quantity in claim.quantities]
         numbers = ", ".join(signed(difference, 1) for difference in differences if difference is not None)
-        if numbers and claim.by != "MSP":
+        if numbers:
             texts.append(f"{numbers} ({PAPERS_NETWORKS[network]})")
     return [f"paper {'; '.join(texts)}"] if texts else []
