@@ -104,15 +104,17 @@ def test_values_that_make_no_sense_are_refused(fields, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rho": 0.1}, "rho must be 0.05 unless sharpness is set, got 0.1 with sharpness none"),
-        ({"average_from": 0.5}, "average_from must be 0.75 unless average is set, got 0.5 with average none"),
-        (
-            {"average_from": 0.5, "average_lr": 0.05},
-            "average_from and average_lr must be 0.75 and None unless average is set, got 0.5 and 0.05 with average",
-        ),
-        ({"magnitude": 5}, "magnitude must be 9 unless rand_augment is set, got 5 with rand_augment 0"),
-        ({"betas": (0.8, 0.9)}, r"betas must be \(0.9, 0.999\) unless optimizer is set, got \(0.8, 0.9\)"),
-        ({"milestones": (10, 20)}, r"milestones must be \(\) unless schedule is step, got \(10, 20\), cosine"),
+        ({"rho": 0.1}, "rho must be 0.05 with sharpness none, where it has no effect, got 0.1"),
+        ({"average_from": 0.5}, "average_from must be 0.75 with average none, where it has no effect, got 0.5"),
+        ({"average_lr": 0.05}, "average_lr must be None with average none, where it has no effect, got 0.05"),
+        ({"magnitude": 5}, "magnitude must be 9 with rand_augment 0, where it has no effect, got 5"),
+        ({"betas": (0.8, 0.9)}, r"betas must be \(0.9, 0.999\) with optimizer sgd, where it has no effect, got \(0.8"),
+        ({"optimizer": "adamw", "momentum": 0.8}, "momentum must be 0.9 with optimizer adamw, where it has no effect"),
+        ({"optimizer": "adamw", "nesterov": False}, "nesterov must be True with optimizer adamw"),
+        ({"schedule": "step", "milestones": (10,), "min_lr": 0.01}, "min_lr must be 0.0 with schedule step"),
+        ({"milestones": (10, 20)}, r"milestones must be \(\) with schedule cosine, where it has no effect, got \(10, 20"),
+        ({"schedule": "linear", "lr_decay": 0.2}, "lr_decay must be 0.1 with schedule linear"),
+        ({"warmup_lr": 0.01}, "warmup_lr must be 0.0 with warmup_epochs 0, where it has no effect, got 0.01"),
     ],
 )
 def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored_one(fields, message):
@@ -122,8 +124,9 @@ def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored
         resolve(config, torch.device("cpu"))
 
 
-def test_another_schedule_need_not_take_out_the_milestones_of_its_recipe():
+def test_another_schedule_need_not_take_out_the_values_of_its_recipe():
     resolve(configure("cifar10-wrn28-10", "dnn", schedule="cosine"), torch.device("cpu"))
+    resolve(configure("cifar10-resnet18", "dnn", schedule="step", milestones=(50,)), torch.device("cpu"))
 
 
 def test_a_recipe_is_found_by_name():

@@ -26,13 +26,18 @@ from regmixup.names import check_name
 BACKBONE = "timm/tf_efficientnet_lite0"
 """The network that `finetune` trains by default: 3.4 million weights, of layers that every runtime has."""
 
-_SETTINGS = {
-    "sharpness": ("rho",),
-    "average": ("average_from", "average_lr"),
-    "rand_augment": ("magnitude",),
-    "optimizer": ("betas",),
+_WITHOUT_EFFECT = {
+    ("sharpness", "none"): ("rho",),
+    ("average", "none"): ("average_from", "average_lr"),
+    ("rand_augment", 0): ("magnitude",),
+    ("optimizer", "sgd"): ("betas",),
+    ("optimizer", "adamw"): ("momentum", "nesterov"),
+    ("schedule", "step"): ("min_lr",),
+    ("schedule", "cosine"): ("milestones", "lr_decay"),
+    ("schedule", "linear"): ("milestones", "lr_decay"),
+    ("warmup_epochs", 0): ("warmup_lr",),
 }
-"""Fields that switch something on, with the fields that have an effect only then."""
+"""Values of fields, with the other fields that have no effect beside them."""
 
 
 def without_path(init: str) -> str:
@@ -204,19 +209,17 @@ class Recipe:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 
     def check_settings(self) -> None:
-        """Raise for values that would have no effect, because what they belong to is off; runs may have stored some."""
-        for switch, names in _SETTINGS.items():
-            changed = [name for name in names if getattr(self, name) != getattr(Recipe, name)]
-            if changed and getattr(self, switch) == getattr(Recipe, switch):
-                defaults = [str(getattr(Recipe, name)) for name in changed]
-                values = [str(getattr(self, name)) for name in changed]
-                raise ValueError(
-                    f"{' and '.join(changed)} must be {' and '.join(defaults)} unless {switch} is set, got "
-                    f"{' and '.join(values)} with {switch} {getattr(self, switch)}"
-                )
-        # Whoever changes the schedule of a recipe need not take its milestones out.
-        if self.schedule != "step" and self.milestones not in {recipe.milestones for recipe in RECIPES.values()}:
-            raise ValueError(f"milestones must be () unless schedule is step, got {self.milestones}, {self.schedule}")
+        """Raise for values that would have no effect beside others; runs may have stored some.
+
+        A recipe's own value is no mistake: whoever changes a schedule need not take the recipe's milestones out.
+        """
+        for (field, value), names in _WITHOUT_EFFECT.items():
+            for name in names:
+                got = getattr(self, name)
+                if getattr(self, field) == value and got not in {getattr(recipe, name) for recipe in RECIPES.values()}:
+                    raise ValueError(
+                        f"{name} must be {getattr(Recipe, name)} with {field} {value}, where it has no effect, got {got}"
+                    )
 
     def frozen_at(self, epoch: int) -> bool:
         """Return True if the head alone learns in an epoch, counted from 0."""
