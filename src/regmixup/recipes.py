@@ -214,12 +214,10 @@ class Recipe:
         A recipe's own value is no mistake: whoever changes a schedule need not take the recipe's milestones out.
         """
         for (field, value), names in _WITHOUT_EFFECT.items():
-            for name in names:
-                got = getattr(self, name)
-                if getattr(self, field) == value and got not in {getattr(recipe, name) for recipe in RECIPES.values()}:
-                    raise ValueError(
-                        f"{name} must be {getattr(Recipe, name)} with {field} {value}, where it has no effect, got {got}"
-                    )
+            for name in names if getattr(self, field) == value else ():
+                got, default = getattr(self, name), getattr(Recipe, name)
+                if got not in {getattr(recipe, name) for recipe in RECIPES.values()}:
+                    raise ValueError(f"{name} must be {default} with {field} {value}, where it has no effect, got {got}")
 
     def frozen_at(self, epoch: int) -> bool:
         """Return True if the head alone learns in an epoch, counted from 0."""
