@@ -217,7 +217,8 @@ class Recipe:
             for name in names if getattr(self, field) == value else ():
                 got, default = getattr(self, name), getattr(Recipe, name)
                 if got not in {getattr(recipe, name) for recipe in RECIPES.values()}:
-                    raise ValueError(f"{name} must be {default} with {field} {value}, where it has no effect, got {got}")
+                    because = f"with {field} {value}, where it has no effect"
+                    raise ValueError(f"{name} must be {default} {because}, got {got}")
 
     def frozen_at(self, epoch: int) -> bool:
         """Return True if the head alone learns in an epoch, counted from 0."""
