@@ -124,6 +124,11 @@ def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored
         resolve(config, torch.device("cpu"))
 
 
+def test_a_list_without_effect_is_refused_as_a_tuple_is():
+    with pytest.raises(ValueError, match=r"milestones must be \(\) with schedule cosine, .* got \[10, 20\]"):
+        resolve(configure("digits", "dnn", milestones=[10, 20]), torch.device("cpu"))
+
+
 def test_another_schedule_need_not_take_out_the_values_of_its_recipe():
     resolve(configure("cifar10-wrn28-10", "dnn", schedule="cosine"), torch.device("cpu"))
     resolve(configure("cifar10-resnet18", "dnn", schedule="step", milestones=(50,)), torch.device("cpu"))

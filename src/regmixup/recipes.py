@@ -216,7 +216,7 @@ class Recipe:
         for (field, value), names in _WITHOUT_EFFECT.items():
             for name in names if getattr(self, field) == value else ():
                 got, default = getattr(self, name), getattr(Recipe, name)
-                if got not in {getattr(recipe, name) for recipe in RECIPES.values()}:
+                if got not in [getattr(recipe, name) for recipe in RECIPES.values()]:
                     because = f"with {field} {value}, where it has no effect"
                     raise ValueError(f"{name} must be {default} {because}, got {got}")
 
