@@ -9,7 +9,7 @@ from regmixup import data, networks, recipes
 from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.recipes import RECIPES, Recipe
-from regmixup.training.config import TrainConfig, configure, resolve
+from regmixup.training.config import TrainConfig, configure
 
 
 def recipe(**fields):
@@ -48,7 +48,6 @@ class TestLinear:
 @pytest.mark.parametrize("changes", [{}, {"epochs": 7}, {"lr": 0.3, "min_lr": 0.02, "warmup_epochs": 10}], ids=str)
 def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(changes):
     """timm's own keeps it for the whole epoch; ours goes on to the next epoch's value, step by step."""
-    import torch
     from timm.scheduler import CosineLRScheduler
 
     ours = dataclasses.replace(recipes.get("imagenet-resnet50"), **changes)
@@ -79,6 +78,8 @@ def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(cha
         ({"lr_decay": -1}, "lr_decay must be a finite number >= 0, got -1"),
         ({"crop_area": 0}, "crop_area must be a finite number > 0 and <= 1, got 0"),
         ({"cutout": -1}, "cutout must be an integer >= 0, got -1"),
+        ({"cutout": 1}, "cutout must be 0 or at least 2, got 1: an odd side counts as 1 less"),
+        ({"nesterov": "false"}, "nesterov must be True or False, got 'false'"),
         ({"min_lr": 0.5}, "min_lr must be a finite number >= 0 and <= 0.4, got 0.5"),
         ({"average": "swa", "average_lr": 0.5}, "average_lr must be a finite number > 0 and <= 0.4, got 0.5"),
         ({"warmup_epochs": 11}, r"warmup_epochs must be at most epochs, got 11 and 10: .* \(--warmup-epochs\)$"),
@@ -118,20 +119,34 @@ def test_values_that_make_no_sense_are_refused(fields, message):
     ],
 )
 def test_values_without_effect_are_refused_for_a_training_and_read_from_a_stored_one(fields, message):
-    config = configure("digits", "dnn", **fields)
-    assert decode(TrainConfig, encode(config)) == config
     with pytest.raises(ValueError, match=message):
-        resolve(config, torch.device("cpu"))
+        configure("digits", "dnn", **fields)
+    stored = dataclasses.replace(configure("digits", "dnn"), **fields)
+    assert decode(TrainConfig, encode(stored)) == stored
 
 
 def test_a_list_without_effect_is_refused_as_a_tuple_is():
     with pytest.raises(ValueError, match=r"milestones must be \(\) with schedule cosine, .* got \[10, 20\]"):
-        resolve(configure("digits", "dnn", milestones=[10, 20]), torch.device("cpu"))
+        configure("digits", "dnn", milestones=[10, 20])
 
 
-def test_another_schedule_need_not_take_out_the_values_of_its_recipe():
-    resolve(configure("cifar10-wrn28-10", "dnn", schedule="cosine"), torch.device("cpu"))
-    resolve(configure("cifar10-resnet18", "dnn", schedule="step", milestones=(50,)), torch.device("cpu"))
+def test_another_schedule_need_not_take_out_the_values_of_its_recipe_or_method():
+    configure("cifar10-wrn28-10", "dnn", schedule="cosine")
+    configure("cifar10-wrn28-10", "duq", schedule="cosine")
+    configure("cifar10-resnet18", "dnn", schedule="step", milestones=(50,))
+
+
+def test_values_of_another_recipe_are_refused_where_they_have_no_effect():
+    """Those of CIFAR without --schedule step would train on a cosine."""
+    with pytest.raises(ValueError, match=r"milestones must be \(\) with schedule cosine, .* got \(150, 250\)"):
+        configure("digits", "dnn", epochs=350, milestones=(150, 250))
+    with pytest.raises(ValueError, match=r"min_lr must be 0\.0 with schedule step, where it has no effect, got 1e-05"):
+        configure("cifar10-resnet18", "dnn", schedule="step", milestones=(50,), min_lr=1e-5)
+
+
+def test_a_cool_down_keeps_the_rate_that_the_last_epoch_had():
+    rates = recipe(epochs=4, cooldown_epochs=4, schedule="step", milestones=(2, 4, 6), lr_decay=0.1).lr_at
+    assert {rates(epoch) for epoch in (2, 3.9, 4, 5.9, 6, 8)} == {rates(2)}
 
 
 def test_a_recipe_is_found_by_name():

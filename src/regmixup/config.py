@@ -112,6 +112,8 @@ def check_fields(config: Any) -> None:
 
 
 def _check_field(name: str, value: Any, hint: Any) -> None:
+    if hint is bool and not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
     options = _options(hint)
     choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if value in choices or (value is None and NoneType in options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
@@ -160,8 +161,8 @@ class Recipe:
     """Magnitude of RandAugment's operations, from 0 to 30."""
     cutout: CountOrZero = introduced(0)
     """Side in pixels of a square of each image that is filled with `mean` (Cutout): 16 on CIFAR-10 and 8 on CIFAR-100
-    in its paper; 0 for none. The centre is uniform over the pixels. Cutout is the last operation. The transform named
-    cutout fills with the mean of the batch instead."""
+    in its paper; an odd one counts as 1 less, 0 is none. The centre is uniform over the pixels. It is the last
+    operation. The transform named cutout fills with the mean of the batch instead."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """Interpolation for evaluation on image files, which are resized to 8/7 of `image_size` before the central 0.875 is
     cut out."""
@@ -197,6 +198,8 @@ class Recipe:
             )
         if self.optimizer == "adamw" and len(self.betas) != 2:
             raise ValueError(f"betas must be two numbers, got {self.betas}")
+        if self.cutout == 1:
+            raise ValueError("cutout must be 0 or at least 2, got 1: an odd side counts as 1 less")
         if self.warmup_epochs > self.epochs:
             raise ValueError(
                 f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}: where the recipe's "
@@ -208,15 +211,15 @@ class Recipe:
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 
-    def check_settings(self) -> None:
+    def check_settings(self, usual: Mapping[str, Any]) -> None:
         """Raise for values that would have no effect beside others; runs may have stored some.
 
-        A recipe's own value is no mistake: whoever changes a schedule need not take the recipe's milestones out.
+        usual: values of the recipe and method; who changes the schedule need not take their milestones out.
         """
         for (field, value), names in _WITHOUT_EFFECT.items():
             for name in names if getattr(self, field) == value else ():
                 got, default = getattr(self, name), getattr(Recipe, name)
-                if got not in [getattr(recipe, name) for recipe in RECIPES.values()]:
+                if got not in (default, usual[name]):
                     because = f"with {field} {value}, where it has no effect"
                     raise ValueError(f"{name} must be {default} {because}, got {got}")
 
@@ -246,7 +249,7 @@ class Recipe:
         if progress < self.warmup_epochs:
             return self.warmup_lr + (self.lr - self.warmup_lr) * (progress / self.warmup_epochs)
         if self.schedule == "step":
-            return self.lr * self.lr_decay ** sum(progress >= milestone for milestone in self.milestones)
+            return self.lr * self.lr_decay ** sum(at <= progress for at in self.milestones if at < self.epochs)
         if self.schedule == "linear":
             left = max(0.0, self.epochs - progress) / max(self.epochs - self.warmup_epochs, 1e-12)
             return self.min_lr + (self.lr - self.min_lr) * left

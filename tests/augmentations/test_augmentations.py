@@ -83,7 +83,7 @@ def test_unknown_names_and_wrong_fields_are_refused():
         augmentations.build("pixmx")
     for augmentation, fields, message in (
         (GaussianNoise(), {"sigma": -1}, "sigma must be a finite number >= 0, got -1"),
-        (Cutout(), {"side": 0}, "side must be an integer >= 1, got 0"),
+        (Cutout(), {"side": 0}, "side must be an integer >= 2, got 0"),
         (AugMixChains(), {"width": 0}, "width must be an integer >= 1, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -118,7 +118,12 @@ def test_images_in_half_precision_take_the_noise_in_float32():
 # ------------------------------------------------------------------------------------------------------ Cutout
 
 
-@pytest.mark.parametrize("side", [1, 3, 4, 20])
+def test_a_side_of_1_would_cut_nothing():
+    with pytest.raises(ValueError, match="side must be an integer >= 2, got 1"):
+        Cutout(1)
+
+
+@pytest.mark.parametrize("side", [2, 3, 4, 20])
 def test_cutout_is_its_slow_twin(side):
     x = batch(9, dtype=torch.float64)[0]
     draw = Cutout(side).draw(9, SIZE, seeded())

@@ -51,6 +51,11 @@ def test_an_example_stands_on_one_line(capsys):
     assert max(map(len, lines)) > 100
 
 
+def test_the_loss_of_train_is_that_of_the_method(capsys):
+    assert run("train", "--method", "logitnorm", "--help") == 0
+    assert "none: plain cross-entropy. [logitnorm]" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_objective_of_train_has_the_fields_that_it_inherits(capsys):
     assert run("train", "--method", "half-regmixup", "--help") == 0
     own = capsys.readouterr().out.partition("of the method half-regmixup:")[2]

@@ -76,6 +76,13 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["evaluate", "a.csv", "--ood", "b.csv", "--out", "b.csv"], "another file than those that are read, got b.csv"),
         (["evaluate", "a.npz", "--html", "page.pdf"], "--html must name a file that ends in .html"),
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
+        (["evaluate", "a.npz", "--against_ood", "b.npz", "--against_ood", "c.npz"], "--against-ood must be given once"),
+        (["train", "--schedule", "step", "--milestones", "2", "--milestones", "4"], "--milestones must be given once"),
+        (
+            ["train", "--loss", "cross_entropy", "--loss.weight", "1", "2", "--loss.weight", "3", "4"],
+            "--loss.weight must be given once",
+        ),
+        (["train", "--epochs", "350", "--milestones", "150", "250"], "milestones must be () with schedule cosine"),
         (["report", "digtis"], "did you mean 'digits'"),
         (["report", "."], ". holds no results of a study"),
         (["report", "digits", "--runs", "."], "runs must hold results of the study digits, got ."),

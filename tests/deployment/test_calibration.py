@@ -168,6 +168,7 @@ class TestCalibration:
             ({"score": "entropie"}, "unknown score 'entropie': did you mean 'entropy'"),
             ({"risk": 0}, "risk must be a finite number > 0 and < 1"),
             ({"sets": "lac"}, r"sets must be None or such as rm\.posthoc\.Conformal\(method=\"lac\"\), got 'lac'"),
+            ({"confidence": 0.9}, "confidence must be 0.95 without risk, got 0.9"),
             ({"risk": 0.1, "confidence": 1}, "confidence must be a finite number > 0 and < 1"),
         ],
     )

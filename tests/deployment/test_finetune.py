@@ -328,11 +328,19 @@ def test_no_augmentation_shows_the_whole_image(prepared):
         assert shown.getpixel((30, 30)) == (0, 255, 0)
 
 
-@pytest.mark.parametrize(("name", "value"), [("method", "regmixup"), ("lr", 0.1), ("batch_size", 8), ("epochs", 3)])
-def test_settings_of_training_are_refused_where_the_backbone_is_frozen(name, value):
-    with pytest.raises(ValueError, match=rf"^{name} must be left out with freeze, .* no backbone, got {value}$"):
-        Request(freeze=True, **{name: value})
-    Request(freeze=True, **{name: getattr(Request, name)})
+SETTINGS = [("method", "regmixup"), ("lr", 0.1), ("batch_size", 8), ("augmentation", "light"), ("tensorboard", True)]
+
+
+@pytest.mark.parametrize(
+    ("probe", "name", "value"),
+    [(probe, *setting) for probe in ({"freeze": True}, {"epochs": 0}) for setting in SETTINGS]
+    + [({"freeze": True}, "epochs", 3)],
+)
+def test_settings_of_training_are_refused_where_the_probe_is_the_model(probe, name, value):
+    word = "freeze" if "freeze" in probe else "epochs 0"
+    with pytest.raises(ValueError, match=rf"^{name} must be left out with {word}, .* no backbone, got {value}$"):
+        Request(**probe, **{name: value})
+    Request(**{name: getattr(Request, name), **probe})
 
 
 def test_a_frozen_backbone_is_the_probe_and_measures_nothing(folder, weights, tmp_path, monkeypatch):
@@ -490,6 +498,21 @@ def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder
     assert {f: a[:2] for f, a in answers["0.95"].items()} == {f: a[:2] for f, a in answers["0.2"].items()}
     accepted = {share: sum(a[2] == "accepted" for a in found.values()) for share, found in answers.items()}
     assert accepted["0.2"] < accepted["0.95"]
+
+
+def test_other_validation_images_keep_the_acceptance_and_the_promise(folder, weights, tmp_path, capsys):
+    """`predict --validation` fits anew, as `finetune` was asked to."""
+    run, _ = finetune(folder, tmp_path, weights, epochs=0, acceptance=0.3)
+    words = ["predict", str(run.folder), str(folder), "--device", "cpu"]
+    validation = read_table(run.folder / "finetune.json")["photos"]["validation"]
+    kept = []
+    for more in ([], ["--validation", validation], ["--validation", validation, "--acceptance", "1.0"]):
+        assert main([*words, *more]) == 0
+        kept.append(int(capsys.readouterr().out.splitlines()[-1].split()[0]))
+    assert kept[0] == kept[1] < kept[2]
+    finetune(folder, tmp_path, weights, epochs=0, risk=0.97, acceptance=1.0)
+    assert main([*words, "--validation", validation]) == 0
+    assert "promise" in capsys.readouterr().out
 
 
 def test_the_usual_acceptance_replaces_another_of_fine_tuning(folder, weights, tmp_path, capsys):

@@ -135,6 +135,14 @@ def test_predictions_of_a_folder_are_made_anew_when_its_files_change(run, tmp_pa
     assert run.predict(f"folder:{tmp_path}").labels.tolist() == [0, 0, 1, 1, 1, 1]
 
 
+def test_image_files_refuse_a_padding_that_only_images_in_memory_have(tmp_path):
+    paint(tmp_path / "tree", "blue", BLUE)
+    with pytest.raises(
+        ValueError, match=r"^crop_padding must be 4 for image files, whose crops follow crop_area, got 0$"
+    ):
+        train(config(tmp_path / "tree", crop_padding=0), tmp_path / "runs", workers=0, device="cpu")
+
+
 def test_a_train_folder_that_has_changed_is_noticed(tmp_path):
     for name, colour in (("blue", BLUE), ("red", RED)):
         paint(tmp_path / "tree", name, colour)

@@ -82,7 +82,9 @@ def test_cutout_comes_last():
     assert_alike(train_transform(ours, shape=None), twin)
 
 
-@pytest.mark.parametrize(("name", "value"), [("image_size", 32), ("crop_area", 0.5), ("color_jitter", 0.8)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("image_size", 32), ("crop_area", 0.5), ("color_jitter", 0.8), ("orient", True)]
+)
 def test_images_in_memory_refuse_settings_of_image_files(tmp_path, name, value):
     default = getattr(TrainConfig, name)
     message = rf"^{name} must be {default} for digits/train, whose images are in memory .*, got {value}$"

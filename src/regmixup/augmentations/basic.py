@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from regmixup import mixing
-from regmixup.config import Checked, Count, NotNegative
+from regmixup.config import Bounds, Checked, NotNegative, check_count
 from regmixup.mixing import Draw, ImageSize, can_look, check_images, full_precision, sample_normal, take, to_float
 
 
@@ -70,7 +71,7 @@ class GaussianNoise(Augmentation):
 class Cutout(Augmentation):
     """A square around a uniform pixel takes the mean colour of the batch; `Recipe.cutout` fills it with its `mean`."""
 
-    side: Count = field(default=16, kw_only=False)
+    side: Annotated[int, Bounds(check_count, least=2)] = field(default=16, kw_only=False)
     """Side in pixels; an odd one counts as 1 less. 16 on CIFAR-10 and 8 on CIFAR-100 in the paper of Cutout."""
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:

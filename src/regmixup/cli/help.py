@@ -89,8 +89,9 @@ def _write_help(console: Console, verb: str, args: Sequence[str]) -> None:
 def _train_defaults(args: Sequence[str]) -> dict[str, object]:
     """Return the defaults of the recipe and the method that the words choose."""
     recipe, method = recipe_and_method(args)
-    changed = dict(methods.get(method).at(recipe).train)
-    return vars(recipes.get(recipe)) | changed | {"recipe": recipe, "method": method}
+    named = methods.get(method).at(recipe)
+    loss = named.objective.fields["loss"].name if "loss" in named.objective.fields else "none"
+    return vars(recipes.get(recipe)) | dict(named.train) | {"recipe": recipe, "method": method, "loss": loss}
 
 
 def _print_objective(console: Console, method: str, recipe: object) -> None:

@@ -6,14 +6,16 @@ A positional field has a metavar, because errors else call it by its type: PATH 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import tyro
 from tyro.conf import FlagCreatePairsOff
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from regmixup.config import values_of
 
 REGISTRY = ConstructorRegistry()
 T = TypeVar("T")
@@ -39,13 +41,22 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
     given: dict[str, Any] = {} if default is None else {"default": default}
     with REGISTRY:
         parsed: Any = tyro.cli(cls, args=args, prog=f"regmixup {verb}", description=inspect.getdoc(cls), **given)
-    flags = [word.partition("=")[0] for word in args]
-    for f in fields(parsed):
-        # tyro keeps the last of a repeated flag, which would silently drop the files listed first.
-        flag = f"--{f.name.replace('_', '-')}"
-        if isinstance(getattr(parsed, f.name), tuple) and flags.count(flag) > 1:
+    flags = [word.partition("=")[0].replace("_", "-") for word in args]
+    for flag in _lists(parsed):
+        # tyro keeps the last of a repeated flag, which would silently drop the values listed first.
+        if flags.count(flag) > 1:
             raise ValueError(f"{flag} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
+
+
+def _lists(parsed: object, part: str = "") -> Iterator[str]:
+    """Yield the flags that take several values; those of a part, such as --loss.weight, by its name."""
+    for name, value in values_of(parsed).items():
+        if is_dataclass(value):
+            prefix = name.removesuffix("_fields") + "."
+            yield from (*_lists(value), *_lists(value, prefix))
+        elif isinstance(value, tuple):
+            yield f"--{part}{name}".replace("_", "-")
 
 
 @REGISTRY.primitive_rule

@@ -161,6 +161,8 @@ def _load_predictor(verb: PredictVerb) -> Predictor:
             print(printable(f"{saved}: temperature and threshold as fitted there"))
             return Predictor.load(saved, device=verb.device)
         settings["score"] = tuned["score"]
+        if verb.acceptance is None and verb.risk is None:
+            settings |= {name: tuned[name] for name in ("acceptance", "risk")}
         if verb.risk is not None and verb.validation is None and tuned["risk"] is None:
             print(
                 "warning: the validation images have also chosen this model, so the promise is only approximate: "

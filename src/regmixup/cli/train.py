@@ -99,7 +99,9 @@ class TrainVerb(Resources):
 
 def main(args: Sequence[str]) -> None:
     words = ["--help" if word == "--help-all" else word for word in args]
-    verb = parse(TrainVerb, "train", words, default=_defaults(args))
+    usual = _defaults(args)
+    verb = parse(TrainVerb, "train", words, default=usual)
+    verb.training.check_settings(values_of(usual.training))
     objective = verb.objective
     loss = verb.loss_fields if isinstance(verb.loss_fields, Loss) else None
     if verb.class_weights == "balanced":

@@ -168,8 +168,8 @@ def _check(request: Request, against: str) -> None:
     check_method(replace(request, method=against))
     if against == request.method:
         raise ValueError(f"against must be another method than {request.method}, got {against}")
-    if (request.export, request.risk, request.ood) != (None, None, None):
-        raise ValueError("export, risk and ood are for a model, and a comparison makes none: leave them out")
+    if (request.export, request.risk, request.ood, request.acceptance) != (None, None, None, Request.acceptance):
+        raise ValueError("export, risk, ood and acceptance must be left out with against, which makes no model")
     if request.score == AUTO:
         raise ValueError(f"score must be named for a comparison, such as {MSP}, got auto")
 

@@ -158,6 +158,8 @@ class Calibration:
     def __post_init__(self) -> None:
         check_name("score", self.score, [*SCORES, AUTO])
         check_fields(self)
+        if self.risk is None and self.confidence != Calibration.confidence:
+            raise ValueError(f"confidence must be {Calibration.confidence} without risk, got {self.confidence}")
         if not isinstance(self.sets, Conformal | None):
             raise ValueError(f'sets must be None or such as rm.posthoc.Conformal(method="lac"), got {self.sets!r}')
 

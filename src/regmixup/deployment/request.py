@@ -41,9 +41,10 @@ class Request:
     batch_size: Count = 32
     """Images per step of fine-tuning. Lower it if memory runs out."""
     augmentation: Literal["none", "light", "standard", "strong"] = "standard"
-    """Augmentation of train images. none: the whole image is stretched to a square and not flipped, for text and
-    digits. light: crops of 80 to 100 % of the area, flips. standard: crops of 35 to 100 %, flips, colour changes of up
-    to 40 %. strong: also RandAugment, for many epochs."""
+    """Augmentation of train images. none: the image, of which a long side is cut to 4:3, is stretched to a square
+    and not flipped. light: crops of 80 to 100 % of the area, up to 4:3, flips. standard: crops of 35 to 100 %, flips,
+    colour changes of up to 40 %. strong: also RandAugment, for many epochs. The model answers from the centre of an
+    image, a square of 7/8 of its shorter side."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     """Number format of the forward passes in training. auto: bfloat16 on CUDA, float32 elsewhere."""
     image_size: Count | None = None
@@ -83,9 +84,10 @@ class Request:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("epochs", "method", "lr", "batch_size") if self.freeze else ():
+        probe = "freeze" if self.freeze else "epochs 0" if self.epochs == 0 else ""
+        for name in ("epochs", "method", "lr", "batch_size", "augmentation", "tensorboard") if probe else ():
             if (value := getattr(self, name)) and value != getattr(Request, name):
-                raise ValueError(f"{name} must be left out with freeze, which trains no backbone, got {value}")
+                raise ValueError(f"{name} must be left out with {probe}, which trains no backbone, got {value}")
         if self.tensorboard and find_spec("tensorboard") is None:
             raise ValueError("tensorboard must be installed for event files: pip install 'regmixup[tensorboard]'")
         if not self.init:

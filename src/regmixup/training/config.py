@@ -108,8 +108,11 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     head = _with_fields_of(chosen.head, changes.pop("head", chosen.head), head_of)
     constraint = _with_fields_of(chosen.constraint, changes.pop("constraint", chosen.constraint), constraint_of)
     objective = changes.pop("objective") if "objective" in changes else objective_of(chosen.objective)
-    values = {**values_of(named), **chosen.train, **changes, "constraint": constraint}
-    return TrainConfig(**values, **with_rotation(objective, head, rotation))
+    usual = {**values_of(named), **chosen.train}
+    values = {**usual, **changes, "constraint": constraint}
+    config = TrainConfig(**values, **with_rotation(objective, head, rotation))
+    config.check_settings(usual)
+    return config
 
 
 def check_no_field_of_objective(key: str, value: object, spec: methods.Spec) -> None:
@@ -156,7 +159,6 @@ def with_rotation(objective: Objective, head: Head, weight: float) -> dict[str, 
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:
     """Replace what depends on the device and on the number of processes by its value: it enters the fingerprint."""
-    config.check_settings()
     precision = config.precision
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" else "float32"

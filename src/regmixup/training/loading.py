@@ -17,6 +17,7 @@ from regmixup.data.files import explaining_damage
 from regmixup.data.images import FolderSet, ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
+from regmixup.recipes import RECIPES
 from regmixup.training.config import TrainConfig
 from regmixup.types import Batch
 
@@ -100,10 +101,13 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
 
 
 def check_for_files(dataset: LabelledImages, config: TrainConfig) -> None:
-    """Raise if images in memory are to be trained on with settings that have an effect on image files alone."""
+    """Raise for settings that have an effect on image files alone, or on images in memory alone."""
     if dataset.shape is None:
+        if config.crop_padding not in [recipe.crop_padding for recipe in RECIPES.values()]:
+            contract = f"crop_padding must be {TrainConfig.crop_padding} for image files, whose crops follow crop_area"
+            raise ValueError(f"{contract}, got {config.crop_padding}")
         return
-    for name in ("image_size", "crop_area", "color_jitter"):
+    for name in ("image_size", "crop_area", "color_jitter", "orient"):
         value, default = getattr(config, name), getattr(TrainConfig, name)
         is_their_size = name == "image_size" and value in dataset.shape[1:]
         if value != default and not is_their_size:
