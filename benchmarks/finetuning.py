@@ -183,6 +183,11 @@ def small_part(data: Path, task: Task, fold: int) -> ImageSet:
 # --------------------------------------------------------------------------------------------------------------- table
 
 
+def settings_for(*, files: bool) -> dict[str, Any]:
+    """Return the settings of the table; files are cropped without padding."""
+    return {name: value for name, value in SETTINGS.items() if not (files and name == "crop_padding")}
+
+
 def execute(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     """Train a run, predict what it has not seen, and return its metrics."""
     if args.device.type == "cuda":
@@ -198,7 +203,8 @@ def execute(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     method, longer = METHODS[job.method]
     config = rm.configure(
         "imagenet-resnet50", method, train_set=train_set, network=args.network, init=args.init, seed=job.seed,
-        epochs=longer * task.epochs, batch_size=task.batch_size, image_size=task.image_size, **SETTINGS,
+        epochs=longer * task.epochs, batch_size=task.batch_size, image_size=task.image_size,
+        **settings_for(files=task.name == "photographs"),
     )  # fmt: skip
     here = {"root": data, "device": args.device}
     with tempfile.TemporaryDirectory() as runs:
@@ -405,7 +411,7 @@ class Ours:
     def __init__(self, network: str, method: str, dataset: Any, args: argparse.Namespace, stack: ExitStack) -> None:
         config = rm.configure(
             "imagenet-resnet50", method, network=network, epochs=10_000, batch_size=args.batch_size,
-            image_size=args.size, **SETTINGS | {"freeze": 0, "lr": 1e-5},
+            image_size=args.size, **settings_for(files=isinstance(dataset, FolderSet)) | {"freeze": 0, "lr": 1e-5},
         )  # fmt: skip
         engine = Engine(compile=args.compile, checkpoint_minutes=600)
         run = Run(Path(stack.enter_context(tempfile.TemporaryDirectory())), resolve(config, args.device))
