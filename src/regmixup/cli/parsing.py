@@ -41,22 +41,22 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
     given: dict[str, Any] = {} if default is None else {"default": default}
     with REGISTRY:
         parsed: Any = tyro.cli(cls, args=args, prog=f"regmixup {verb}", description=inspect.getdoc(cls), **given)
-    flags = [word.partition("=")[0].replace("_", "-") for word in args]
-    for flag in _lists(parsed):
+    flags = [word.partition("=")[0].replace("_", "-") for word in args if word.startswith("--")]
+    lists = {*_lists(parsed)}
+    for flag in flags:
         # tyro keeps the last of a repeated flag, which would silently drop the values listed first.
-        if flags.count(flag) > 1:
+        if flags.count(flag) > 1 and flag.removeprefix("--").rpartition(".")[2] in lists:
             raise ValueError(f"{flag} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
 
 
-def _lists(parsed: object, part: str = "") -> Iterator[str]:
-    """Yield the flags that take several values; those of a part, such as --loss.weight, by its name."""
+def _lists(parsed: object) -> Iterator[str]:
+    """Yield the fields that take several values, also those of parts such as a loss, as flags write them."""
     for name, value in values_of(parsed).items():
         if is_dataclass(value):
-            prefix = name.removesuffix("_fields") + "."
-            yield from (*_lists(value), *_lists(value, prefix))
+            yield from _lists(value)
         elif isinstance(value, tuple):
-            yield f"--{part}{name}".replace("_", "-")
+            yield name.replace("_", "-")
 
 
 @REGISTRY.primitive_rule
